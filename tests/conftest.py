@@ -1,15 +1,26 @@
-"""What every test shares: the word about a service that is not there."""
+"""What holds for every test: which database it runs on, and what happens where there is none."""
 
 import pytest
 from django.conf import settings
-from environ import Env
+from django.db import connection
+
+from tests import services
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip by name what has no server; fail the run where services are required (as in CI)."""
-    if not settings.MISSING_SERVICE:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests of other databases; skip all by name, or end, without a server."""
+    if settings.MISSING_SERVICE:
+        if services.services_are_required():
+            pytest.exit(f"A required service is missing. {settings.MISSING_SERVICE}", returncode=1)
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason=settings.MISSING_SERVICE))
         return
-    if Env().bool("WORKQUEUE_REQUIRE_SERVICES", False):
-        pytest.exit(f"A required service is missing. {settings.MISSING_SERVICE}", returncode=1)
-    for item in items:
-        item.add_marker(pytest.mark.skip(reason=settings.MISSING_SERVICE))
+    other = [item for item in items if not _is_for(connection.vendor, item)]
+    if other:
+        config.hook.pytest_deselected(items=other)
+        items[:] = [item for item in items if _is_for(connection.vendor, item)]
+
+
+def _is_for(vendor: str, item: pytest.Item) -> bool:
+    """Tell whether *item* runs on *vendor*: every test does, unless a mark names others."""
+    return all(vendor in mark.args for mark in item.iter_markers("vendor"))

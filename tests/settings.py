@@ -10,7 +10,6 @@ the environment, so that a process which a test starts with these settings meets
 """
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -31,7 +30,7 @@ def _server() -> dict[str, Any]:
     wanted = env.str("WORKQUEUE_TEST_DATABASE", "sqlite")
     match wanted:
         case "sqlite":
-            return {"ENGINE": "django.db.backends.sqlite3"}
+            return services.sqlite_settings()
         case "postgresql":
             return services.postgresql_settings()
         case "mariadb":
@@ -44,16 +43,10 @@ def _server() -> dict[str, Any]:
 
 def _database(server: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the settings of the database *name* on *server*, the same in and out of a test."""
-    options = dict(server.get("OPTIONS", {}))
     if server["ENGINE"].endswith("sqlite3"):
         # A file: several processes and threads share it, as they do in production.
-        name = str(Path(tempfile.gettempdir()) / f"{name}.sqlite3")
-        options |= {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL",
-        }
-    return {**server, "NAME": name, "OPTIONS": options, "TEST": {"NAME": name}}
+        name = str(Path(server["NAME"]) / f"{name}.sqlite3")
+    return {**server, "NAME": name, "TEST": {"NAME": name}}
 
 
 MISSING_SERVICE = ""
