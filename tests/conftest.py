@@ -1,10 +1,21 @@
 """What holds for every test: which database it runs on, and what happens where there is none."""
 
+import django
 import pytest
 from django.conf import settings
 from django.db import connection
 
 from tests import services
+
+
+def pytest_report_header() -> str:
+    """Name what this run is about, for whoever reads the log of several."""
+    version = ".".join(map(str, django.VERSION[:3]))
+    if settings.MISSING_SERVICE:
+        return f"Django {version}, no database: all is skipped"
+    started = settings.DATABASES["default"].get("HOST", "").startswith("/")
+    server = f" of {services.postgresql_binaries()}" if started else ""
+    return f"Django {version}, {connection.vendor}{server}, USE_TZ={settings.USE_TZ}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

