@@ -1,0 +1,97 @@
+"""Every error class of the package. Errors carry ids as attributes; messages say what to do."""
+
+from __future__ import annotations
+
+import uuid
+
+
+class WorkQueueError(Exception):
+    """The root of this package's errors."""
+
+
+class PayloadError(WorkQueueError, ValueError):
+    """A value that JSON, the databases or a limit refuse. *path* names the culprit."""
+
+    def __init__(self, message: str, *, path: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class PayloadTypeError(PayloadError, TypeError):
+    """A value of a type that JSON lacks."""
+
+
+class ArgumentsError(WorkQueueError, TypeError):
+    """A call that does not fit its task's signature."""
+
+
+class BackoffError(WorkQueueError, ValueError):
+    """A retry policy that cannot be used."""
+
+
+class CronError(WorkQueueError, ValueError):
+    """A cron expression or time zone that is refused."""
+
+
+class UniqueKeyTaken(WorkQueueError):
+    """Another live job holds the unique key, and ``on_conflict="raise"``."""
+
+    def __init__(self, message: str, *, holder_id: uuid.UUID | None = None) -> None:
+        super().__init__(message)
+        self.holder_id = holder_id
+
+
+class LeaseLost(WorkQueueError):
+    """The claim no longer holds its job: nothing was written."""
+
+    def __init__(self, message: str, *, job_id: uuid.UUID) -> None:
+        super().__init__(message)
+        self.job_id = job_id
+
+
+class Cancelled(LeaseLost):
+    """A cancel of the running job was asked."""
+
+
+class LockHeld(WorkQueueError):
+    """Somebody else holds the lock."""
+
+
+class LockLost(WorkQueueError):
+    """The lock expired or was taken by somebody else."""
+
+
+class NotInTransaction(WorkQueueError):
+    """A call that only makes sense inside ``transaction.atomic()``."""
+
+
+class UnsupportedDatabase(WorkQueueError):
+    """A database, or a version of one, that cannot keep the queue's promises."""
+
+
+class MigrationsMissing(WorkQueueError):
+    """The queue's tables are not there, or older than this code."""
+
+
+class Retry(Exception):
+    """Raised by a task: try again after *after* seconds (None: by the task's backoff).
+
+    An attempt like any other: it never extends the budget, and the delay is capped by the
+    backoff's maximum.
+    """
+
+    def __init__(self, after: float | None = None, message: str = "") -> None:
+        super().__init__(message or "the task asked to be retried")
+        self.after = after
+
+
+class Snooze(Exception):
+    """Raised by a task: run again after *seconds*; not an attempt."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the task asked to be run again after {seconds!r} seconds")
+        self.seconds = seconds
+
+
+class Terminal(Exception):
+    """Raised by a task: do not try again, the job is dead at once."""

@@ -1,0 +1,53 @@
+"""Every write to a job's or a schedule's row. ``get_store`` is the way in."""
+
+from __future__ import annotations
+
+from django.db import DEFAULT_DB_ALIAS, connections, router
+
+from .. import conf
+from ..exceptions import UnsupportedDatabase
+from ..models import LiveJob
+from .base import BaseStore
+from .operating import CancelAnswer
+from .postgresql import PostgreSQLStore
+from .records import Ack, Claim, ErrorRecord, Hold, Inserted, NewJob, Swept
+from .sqlite import SQLiteStore
+
+__all__ = [
+    "Ack",
+    "BaseStore",
+    "CancelAnswer",
+    "Claim",
+    "ErrorRecord",
+    "Hold",
+    "Inserted",
+    "NewJob",
+    "Swept",
+    "get_store",
+    "queue_alias",
+]
+
+STORES: dict[str, type[BaseStore]] = {"postgresql": PostgreSQLStore, "sqlite": SQLiteStore}
+
+
+def queue_alias() -> str:
+    """Return the alias of the queue's database: the setting's, or where a router sends the app."""
+    alias = conf.current().database
+    return router.db_for_write(LiveJob) if alias == DEFAULT_DB_ALIAS else alias
+
+
+def get_store(alias: str | None = None) -> BaseStore:
+    """Return the store of *alias* (None: the queue's database).
+
+    Raises UnsupportedDatabase for a database that has none.
+    """
+    if alias is None:
+        alias = queue_alias()
+    vendor = connections[alias].vendor
+    try:
+        return STORES[vendor](alias)
+    except KeyError:
+        raise UnsupportedDatabase(
+            f"The queue's database must be one of {', '.join(sorted(STORES))}, got {vendor!r} "
+            f"for the alias {alias!r}. Name another alias in WORKQUEUE['DATABASE']."
+        ) from None

@@ -1,0 +1,271 @@
+"""promote, unhold, claim, extend: what happens to a job before it is settled."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import Q
+
+from .. import clock
+from ..models import LiveJob, Queue
+from ..models.fields import from_database
+from ..states import HeldReason, Lane, State
+from .core import StoreCore
+from .records import CLAIM_COLUMNS, Claim
+
+BATCH: Final = 500
+PAIRS_PER_STATEMENT: Final = 200
+
+MOMENT_COLUMNS: Final = frozenset(
+    {"run_after", "expires_at", "claimed_at", "lease_expires_at", "enqueued_at", "unknown_since"}
+    | {"scheduled_for"}
+)
+UUID_COLUMNS: Final = frozenset({"id", "token"})
+FLAG_COLUMNS: Final = frozenset({"suspect", "dead_letter", "atomic"})
+
+
+class Claiming(StoreCore):
+    """The way of a job to a worker, and its stay there."""
+
+    # What may be taken
+
+    def seconds_to_due(self, *, now: datetime | None = None) -> float | None:
+        """Return the seconds until the next scheduled job is due, 0.0 if one is; None: no job.
+
+        Reads the first entry of workqueue_live_scheduled.
+        """
+        rows = self.live().filter(state=State.SCHEDULED).order_by("run_after")
+        row = rows.values_list("run_after", self.moment(now)).first()
+        if row is None:
+            return None
+        current = from_database(row[1])
+        assert current is not None
+        return max((row[0] - current).total_seconds(), 0.0)
+
+    def promote(self, *, limit: int = BATCH, now: datetime | None = None) -> int:
+        """Make scheduled jobs that are due ready, the earliest first; return how many.
+
+        Walks workqueue_live_scheduled. Part of every claim pass: nothing is late by a sweep.
+        """
+        due = Q(state=State.SCHEDULED, run_after__lte=self.moment(now))
+        return self._make_ready(due, limit)
+
+    def unhold(
+        self, reason: HeldReason, tasks: Collection[str], *, now: datetime | None = None
+    ) -> int:
+        """Make jobs of *tasks*, held for *reason* until now, ready; return how many.
+
+        Walks workqueue_live_held. A job of a task that nobody here knows stays held, so that no
+        claim has to step over it (G14).
+        """
+        due = Q(state=State.HELD, held_reason=reason, run_after__lte=self.moment(now))
+        return self._make_ready(due & Q(task__in=list(tasks)), BATCH)
+
+    def _make_ready(self, due: Q, limit: int) -> int:
+        # Not one statement: MySQL cannot update a table it selects from, and a LIMIT in a
+        # subquery may be evaluated again for each row on PostgreSQL. The update restates *due*.
+        rows = self.live().filter(due).order_by("run_after")
+        ids = sorted(rows.values_list("pk", flat=True)[:limit])
+        if not ids:
+            return 0
+        return self.live().filter(due, pk__in=ids).update(state=State.READY, held_reason="")
+
+    def ready_queues(
+        self, lane: Lane, *, limit: int = 100, now: datetime | None = None
+    ) -> list[str]:
+        """Return the names of queues that have a ready job and are not paused, in order.
+
+        Reads one entry of workqueue_live_ready for each queue, however many rows it has: a
+        DISTINCT would read them all.
+        """
+        live, name = self.quote(LiveJob._meta.db_table), self.quote("queue_name")
+        now_sql, now_params = self.now_sql(now)
+        first = (
+            f"SELECT MIN({name}) FROM {live} "
+            f"WHERE {self.quote('state')} = 'ready' AND {self.quote('lane')} = %s"
+        )
+        sql = (
+            f"WITH RECURSIVE names (name) AS ({first} UNION ALL "
+            f"SELECT ({first} AND {name} > names.name) FROM names WHERE names.name IS NOT NULL) "
+            f"SELECT names.name FROM names WHERE names.name IS NOT NULL AND names.name NOT IN "
+            f"(SELECT {self.quote('name')} FROM {self.quote(Queue._meta.db_table)} "
+            f"WHERE {self.quote('paused_until')} > {now_sql}) LIMIT {limit:d}"
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, [lane.value, lane.value, *now_params])
+            return sorted(row[0] for row in cursor.fetchall())
+
+    # Taking it
+
+    def claim(
+        self,
+        lane: Lane,
+        queue_name: str,
+        *,
+        worker_id: str,
+        token: uuid.UUID,
+        limit: int,
+        lease_seconds: float,
+        exclude_tasks: Collection[str] = (),
+        kind: str | None = None,
+        now: datetime | None = None,
+    ) -> list[Claim]:
+        """Take up to *limit* ready jobs of one queue under a lease; return them in claim order.
+
+        Each is charged an attempt, its fence rises, and *token*, made before the statement, is
+        the right to settle it. Takes nothing of a paused queue. Commits.
+        """
+        if limit < 1:
+            return []
+        where, params = self._claimable(lane, queue_name, exclude_tasks, kind, now)
+        received = clock.monotonic()
+        rows = self.claim_rows(
+            where, params, *self._taken(worker_id, token, lease_seconds, now), limit
+        )
+        claims = [self._claim(row, received) for row in rows]
+        # RETURNING has no order.
+        return sorted(claims, key=lambda claim: (claim.rank, claim.run_after, claim.id))
+
+    def claim_rows(
+        self,
+        where: str,
+        where_params: Sequence[Any],
+        changes: str,
+        changes_params: Sequence[Any],
+        limit: int,
+    ) -> list[tuple[Any, ...]]:
+        """Change the first *limit* rows of the claim's order; return their CLAIM_COLUMNS."""
+        raise NotImplementedError  # pragma: no cover
+
+    def _claimable(
+        self,
+        lane: Lane,
+        queue_name: str,
+        exclude_tasks: Collection[str],
+        kind: str | None,
+        now: datetime | None,
+    ) -> tuple[str, list[Any]]:
+        """Return the condition under which a row may be claimed."""
+        q = self.quote
+        now_sql, now_params = self.now_sql(now)
+        # The state is a literal: a plan without it could not use the partial index.
+        where = (
+            f"{q('lane')} = %s AND {q('queue_name')} = %s AND {q('state')} = 'ready' "
+            f"AND {q('attempt')} < {q('max_attempts')} "
+            f"AND ({q('expires_at')} IS NULL OR {q('expires_at')} > {now_sql}) "
+            f"AND NOT EXISTS (SELECT 1 FROM {q(Queue._meta.db_table)} "
+            f"WHERE {q('name')} = %s AND {q('paused_until')} > {now_sql})"
+        )
+        params = [lane.value, queue_name, *now_params, queue_name, *now_params]
+        if exclude_tasks:
+            where += f" AND {q('task')} NOT IN ({', '.join(['%s'] * len(exclude_tasks))})"
+            params += exclude_tasks
+        if kind is not None:
+            where += f" AND {q('kind')} = %s"
+            params.append(kind)
+        return where, params
+
+    def _taken(
+        self, worker_id: str, token: uuid.UUID, lease_seconds: float, now: datetime | None
+    ) -> tuple[str, list[Any]]:
+        """Return what a claim changes."""
+        q = self.quote
+        now_sql, now_params = self.now_sql(now)
+        end_sql, end_params = self.now_sql(now, lease_seconds)
+        changes = (
+            f"{q('state')} = 'running', {q('token')} = %s, {q('worker_id')} = %s, "
+            f"{q('claimed_at')} = {now_sql}, {q('started_at')} = NULL, "
+            f"{q('lease_expires_at')} = {end_sql}, "
+            f"{q('attempt')} = {q('attempt')} + 1, {q('fence')} = {q('fence')} + 1, "
+            # A key that constrains only while queued is given up here and never taken again.
+            f"{q('unique_hash')} = CASE WHEN {q('unique_while')} = 'queued' THEN NULL "
+            f"ELSE {q('unique_hash')} END"
+        )
+        return changes, [self.dump_uuid(token), worker_id, *now_params, *end_params]
+
+    def claim_columns_sql(self, table: str = "") -> str:
+        """Return CLAIM_COLUMNS as SQL to be selected or returned."""
+        columns = []
+        for name in CLAIM_COLUMNS:
+            column = f"{table}{self.quote(name)}"
+            columns.append(self.read_moment_sql(column) if name in MOMENT_COLUMNS else column)
+        return ", ".join(columns)
+
+    def _claim(self, row: Sequence[Any], received: float) -> Claim:
+        values: dict[str, Any] = dict(zip(CLAIM_COLUMNS, row, strict=True))
+        for name in MOMENT_COLUMNS:
+            values[name] = from_database(values[name])
+        for name in UUID_COLUMNS:
+            values[name] = self.load_uuid(values[name])
+        for name in FLAG_COLUMNS:
+            values[name] = bool(values[name])
+        return Claim(**values, received=received)
+
+    # Keeping it
+
+    def extend(
+        self, claims: Iterable[Claim], lease_seconds: float, *, now: datetime | None = None
+    ) -> dict[Hold, bool]:
+        """Move the end of the leases of *claims* to *lease_seconds* from now.
+
+        Returns for each claim that still holds its job whether a cancel was asked; one that is
+        missing lost it. A holder that is late, but whose job nobody took, still holds it.
+        Touches no indexed column but the lease's.
+        """
+        end_sql, end_params = self.now_sql(now, lease_seconds)
+        changes = f"{self.quote('lease_expires_at')} = {end_sql}"
+        answers: dict[Hold, bool] = {}
+        for holds in batches(claims):
+            for row in self.update_held(changes, end_params, holds, ("cancel_asked_at",)):
+                answers[self.load_uuid(row[0]), self.load_uuid(row[1])] = row[2] is not None
+        return answers
+
+    def mark_started(self, claims: Iterable[Claim], *, now: datetime | None = None) -> set[Hold]:
+        """Write that the bodies of *claims* are about to run; return the claims that still hold.
+
+        Asked for where a lapsed job that never started must be told from one that did.
+        """
+        now_sql, now_params = self.now_sql(now)
+        changes = f"{self.quote('started_at')} = {now_sql}"
+        started: set[Hold] = set()
+        for holds in batches(claims):
+            for row in self.update_held(changes, now_params, holds):
+                started.add((self.load_uuid(row[0]), self.load_uuid(row[1])))
+        return started
+
+    def update_held(
+        self,
+        changes: str,
+        params: Sequence[Any],
+        holds: Sequence[Hold],
+        returning: Sequence[str] = (),
+    ) -> list[tuple[Any, ...]]:
+        """Change running rows that *holds* still hold; return their id, token and *returning*."""
+        where, where_params = self.held_sql(holds)
+        columns = ", ".join(map(self.quote, ("id", "token", *returning)))
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"UPDATE {self.quote(LiveJob._meta.db_table)} SET {changes} "
+                f"WHERE {where} RETURNING {columns}",
+                [*params, *where_params],
+            )
+            return cursor.fetchall()
+
+    def held_sql(self, holds: Sequence[Hold]) -> tuple[str, list[Any]]:
+        """Return the condition under which a row is running under one of *holds*."""
+        pairs = ", ".join(["(%s, %s)"] * len(holds))
+        sql = (
+            f"{self.quote('state')} = 'running' "
+            f"AND ({self.quote('id')}, {self.quote('token')}) IN (VALUES {pairs})"
+        )
+        return sql, [self.dump_uuid(part) for hold in holds for part in hold]
+
+
+def batches(claims: Iterable[Claim]) -> Iterable[Sequence[Hold]]:
+    """Yield the holds of *claims* by id, so that extender and settler lock in one order."""
+    holds = sorted(claim.hold for claim in claims)
+    for start in range(0, len(holds), PAIRS_PER_STATEMENT):
+        yield holds[start : start + PAIRS_PER_STATEMENT]

@@ -1,0 +1,147 @@
+"""What every part of the store stands on: the connection, the database's clock, transactions."""
+
+from __future__ import annotations
+
+import functools
+import random
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+
+from django.db import DatabaseError, connections, transaction
+from django.db.models import Expression, QuerySet, Value
+from django.db.models.expressions import RawSQL
+
+from .. import clock
+from ..exceptions import LeaseLost
+from ..models import DeadJob, LiveJob, Result
+from ..models.fields import MomentField, as_utc, from_database, to_database
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OWN_RETRIES = 3
+
+
+def transition(
+    method: Callable[Concatenate[Any, P], R],
+) -> Callable[Concatenate[Any, P], R]:
+    """Run *method* in one transaction; run it again, whole, after a deadlock if we own it.
+
+    Inside a caller's ``atomic()`` it joins that transaction, and an error is the caller's: a
+    deadlock on MariaDB rolls back the whole of it, so a repeated statement would commit alone.
+    """
+
+    @functools.wraps(method)
+    def run(store: StoreCore, *args: P.args, **kwargs: P.kwargs) -> R:
+        if store.connection.in_atomic_block:
+            return method(store, *args, **kwargs)
+        for attempt in range(OWN_RETRIES + 1):
+            try:
+                with transaction.atomic(using=store.alias):
+                    return method(store, *args, **kwargs)
+            except DatabaseError as error:
+                if attempt == OWN_RETRIES or not store.is_conflict(error):
+                    raise
+                clock.sleep(random.uniform(0.005, 0.05) * (attempt + 1))
+        raise AssertionError("unreachable: the last round returns or raises")
+
+    return run
+
+
+class StoreCore:
+    """A store of one database alias. Connections are Django's, one a thread."""
+
+    conflict_codes: ClassVar[frozenset[str | int]] = frozenset()
+    """SQLSTATEs or error numbers of a deadlock or a lost serialization race."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+
+    @property
+    def connection(self) -> BaseDatabaseWrapper:
+        return connections[self.alias]
+
+    # The database's clock
+
+    def now_sql(self, now: datetime | None, offset_seconds: float = 0.0) -> tuple[str, list[Any]]:
+        """Return SQL, and its parameters, for the database's now plus *offset_seconds*.
+
+        With *now* given, that moment takes the place of the database's clock (tests).
+        """
+        if now is not None:
+            moment = as_utc(now) + timedelta(seconds=offset_seconds)
+            return "%s", [to_database(moment, self.connection.vendor)]
+        return self.clock_sql(offset_seconds)
+
+    def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
+        """Return SQL for the database's own clock; a moment in the form of MomentField."""
+        raise NotImplementedError  # pragma: no cover
+
+    def moment(self, now: datetime | None, offset_seconds: float = 0.0) -> Expression:
+        """Return the same as an expression for the ORM."""
+        if now is not None:
+            return Value(as_utc(now) + timedelta(seconds=offset_seconds), MomentField())
+        sql, params = self.clock_sql(offset_seconds)
+        return RawSQL(sql, params, output_field=MomentField())  # noqa: S611  # our own SQL
+
+    def now(self) -> datetime:
+        """Return the database's moment."""
+        sql, params = self.clock_sql(0.0)
+        with self.connection.cursor() as cursor:
+            cursor.execute(f"SELECT {self.read_moment_sql(sql)}", params)
+            moment = from_database(cursor.fetchone()[0])
+        assert moment is not None
+        return moment
+
+    # Raw columns: moments go through from_database, ids through dump_uuid and load_uuid
+
+    def read_moment_sql(self, sql: str) -> str:
+        """Return *sql* as it must be selected so that a moment is read in UTC."""
+        return sql
+
+    def dump_uuid(self, value: uuid.UUID) -> Any:
+        return value if self.connection.features.has_native_uuid_field else value.hex
+
+    def load_uuid(self, value: Any) -> uuid.UUID:
+        return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+
+    # Rows
+
+    def live(self) -> QuerySet[LiveJob]:
+        return LiveJob._base_manager.using(self.alias)
+
+    def dead(self) -> QuerySet[DeadJob]:
+        return DeadJob._base_manager.using(self.alias)
+
+    def results(self) -> QuerySet[Result]:
+        return Result._base_manager.using(self.alias)
+
+    def quote(self, name: str) -> str:
+        return self.connection.ops.quote_name(name)
+
+    def own(self) -> AbstractContextManager[Any]:
+        """Return a transaction, or a savepoint where the caller has one."""
+        return transaction.atomic(using=self.alias)
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Tell a deadlock or lost race, after which the transaction may be run again."""
+        cause = error.__cause__
+        code: Any = getattr(cause, "sqlstate", None)
+        if code is None and cause is not None and cause.args:
+            code = cause.args[0]
+        return code in self.conflict_codes
+
+
+def lost(job_id: uuid.UUID, verb: str) -> LeaseLost:
+    """Return the error for a call by a claim that no longer holds its job."""
+    return LeaseLost(
+        f"A claim must hold its job to {verb} it, and job {job_id} was settled or taken by "
+        "another claim. Nothing was written; stop working on it.",
+        job_id=job_id,
+    )

@@ -1,0 +1,142 @@
+"""insert: a new job's row, in the caller's transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from ..models import LiveJob
+from ..models.fields import from_database, to_database
+from ..states import State
+from .core import StoreCore
+from .records import Inserted, NewJob
+
+ROWS_PER_STATEMENT: Final = 500
+"""Keeps a statement under SQLite's 32,766 and PostgreSQL's 65,535 parameters."""
+
+MOMENTS: Final = ("enqueued_at", "run_after", "expires_at")
+FACTS: Final = (
+    "id",
+    "lane",
+    "queue_name",
+    "task",
+    "kind",
+    "backend",
+    "payload",
+    "rank",
+    "state",
+    "max_attempts",
+    "unique_key",
+    "unique_while",
+    "unique_hash",
+    "order_key",
+    "seq",
+    "schedule",
+    "scheduled_for",
+    "timeout",
+    "result_ttl",
+    "dead_letter",
+    "atomic",
+    "headers",
+)
+CONSTANTS: Final = {
+    "held_reason": "''",
+    "attempt": "0",
+    "fence": "0",
+    "worker_ids": "'[]'",
+    "errors": "'[]'",
+    "deaths": "0",
+}
+
+
+def unique_hash(queue_name: str, task: str, key: str) -> str:
+    """Return the 64 hex digits under which *key* constrains, within its queue and task."""
+    return hashlib.sha256(json.dumps([queue_name, task, key]).encode()).hexdigest()
+
+
+class Inserting(StoreCore):
+    """The start of a job's life."""
+
+    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Inserted]:
+        """Write *jobs* in one statement for each 500; return those written, in their order.
+
+        A job whose unique key is held by a live job is left out, without an error, so that the
+        caller's transaction goes on. Commits only where the caller is in autocommit.
+        """
+        written: dict[Any, Inserted] = {}
+        for start in range(0, len(jobs), ROWS_PER_STATEMENT):
+            for row in self._insert_batch(jobs[start : start + ROWS_PER_STATEMENT], now):
+                written[row.id] = row
+        return [written[job.id] for job in jobs if job.id in written]
+
+    def _insert_batch(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Inserted]:
+        rows, params = [], []
+        for job in jobs:
+            row, row_params = self._insert_row(job, now)
+            rows.append(row)
+            params += row_params
+        columns = [*FACTS, "suspect", *CONSTANTS, *MOMENTS]
+        sql = (
+            f"INSERT INTO {self.quote(LiveJob._meta.db_table)} "
+            f"({', '.join(map(self.quote, columns))}) VALUES {', '.join(rows)} "
+            f"{self.on_conflict_sql()} RETURNING {self.quote('id')}, "
+            f"{self.read_moment_sql(self.quote('enqueued_at'))}, "
+            f"{self.read_moment_sql(self.quote('run_after'))}"
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return [self._inserted(row) for row in cursor.fetchall()]
+
+    def _insert_row(self, job: NewJob, now: datetime | None) -> tuple[str, list[Any]]:
+        vendor = self.connection.vendor
+        later = job.run_after is not None or job.delay_seconds > 0
+        key = job.unique_key
+        facts = [
+            self.dump_uuid(job.id),
+            job.lane.value,
+            job.queue_name,
+            job.task,
+            job.kind,
+            job.backend,
+            job.payload,
+            -job.priority,
+            # A moment given may be past: the next claim pass promotes what is due.
+            (State.SCHEDULED if later else State.READY).value,
+            job.max_attempts,
+            key or "",
+            "" if key is None else job.unique_while,
+            None if key is None else unique_hash(job.queue_name, job.task, key),
+            job.order_key,
+            job.seq,
+            job.schedule,
+            None if job.scheduled_for is None else to_database(job.scheduled_for, vendor),
+            job.timeout,
+            job.result_ttl,
+            job.dead_letter,
+            job.atomic,
+            job.headers,
+            False,
+        ]
+        moments: list[str] = []
+        params: list[Any] = []
+        due = now if job.run_after is None else job.run_after
+        delay = job.delay_seconds if job.run_after is None else 0.0
+        expires = None if job.expires_seconds is None else delay + job.expires_seconds
+        for base, offset in ((now, 0.0), (due, delay), (due, expires)):
+            sql, sql_params = ("NULL", []) if offset is None else self.now_sql(base, offset)
+            moments.append(sql)
+            params += sql_params
+        row = ", ".join([*["%s"] * len(facts), *CONSTANTS.values(), *moments])
+        return f"({row})", facts + params
+
+    def on_conflict_sql(self) -> str:
+        return f"ON CONFLICT ({self.quote('unique_hash')}) DO NOTHING"
+
+    def _inserted(self, row: tuple[Any, ...]) -> Inserted:
+        enqueued_at, run_after = from_database(row[1]), from_database(row[2])
+        assert enqueued_at is not None
+        assert run_after is not None
+        return Inserted(self.load_uuid(row[0]), enqueued_at, run_after)

@@ -1,0 +1,138 @@
+"""cancel, requeue, discard, pause, resume: what people ask for."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from django.db.models import Q
+
+from ..exceptions import UniqueKeyTaken
+from ..models import DeadJob, LiveJob, Queue
+from ..models.fields import EncodedJSON
+from ..states import NOT_RUNNING, State
+from .core import transition
+from .inserting import Inserting, unique_hash
+from .sweeping import Sweeping
+
+FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+"""The end of a pause that has none."""
+
+CANCEL_ROUNDS: Final = 5
+
+
+class CancelAnswer(StrEnum):
+    """What a cancel did: ended the job, asked the one who runs it, or found nothing to cancel."""
+
+    CANCELLED = "cancelled"
+    ASKED = "asked"
+    NOTHING = "nothing"
+
+
+class Operating(Inserting, Sweeping):
+    """The operator's transitions."""
+
+    def cancel(
+        self, job_id: uuid.UUID, *, where: Q | None = None, now: datetime | None = None
+    ) -> CancelAnswer:
+        """Cancel a job that does not run; ask the holder of one that does.
+
+        *where* narrows which live row is meant (a queue's own). A second cancel answers NOTHING.
+        """
+        rows = self.live().filter(where or Q(), pk=job_id)
+        for _ in range(CANCEL_ROUNDS):
+            job = rows.first()
+            if job is None or job.cancel_asked_at is not None:
+                return CancelAnswer.NOTHING
+            answer = self._cancel(job, now)
+            if answer is not None:
+                return answer
+        # It changed hands at each look: whoever holds it now is asked.
+        asked = self.live().filter(pk=job_id, state=State.RUNNING, cancel_asked_at__isnull=True)
+        count = asked.update(cancel_asked_at=self.moment(now))
+        return CancelAnswer.ASKED if count else CancelAnswer.NOTHING
+
+    @transition
+    def _cancel(self, job: LiveJob, now: datetime | None) -> CancelAnswer | None:
+        rows = self.live().filter(pk=job.pk, fence=job.fence, cancel_asked_at__isnull=True)
+        if job.state == State.RUNNING:
+            asked = rows.filter(state=State.RUNNING, token=job.token)
+            count = asked.update(cancel_asked_at=self.moment(now))
+            return CancelAnswer.ASKED if count else None
+        waiting = rows.filter(state__in=NOT_RUNNING)
+        done = self._move_cancelled(waiting, job, {}, now)
+        return None if done is None else CancelAnswer.CANCELLED
+
+    @transition
+    def requeue(
+        self, job_id: uuid.UUID, *, payload: str | None = None, now: datetime | None = None
+    ) -> bool:
+        """Make a dead job ready again under its id, with a new budget; False if it is not dead.
+
+        ``expires_at`` is cleared and the fence goes on from where it was (I4). *payload*, JSON
+        text already checked, takes the place of the old one.
+        Raises UniqueKeyTaken, with the holder's id, where a live job has its unique key; the job
+        stays dead.
+        """
+        job = self.dead().filter(pk=job_id).first()
+        if job is None:
+            return False
+        row = self._requeued(job, payload, now)
+        # The row decides, not the look before it.
+        with self.own():
+            count, _ = self.dead().filter(pk=job_id, died_at=job.died_at).delete()
+            if not count:
+                return False
+            if row.unique_hash is not None:
+                self._refuse_taken_key(row)
+            self.live().bulk_create([row])
+        return True
+
+    def _requeued(self, job: DeadJob, payload: str | None, now: datetime | None) -> LiveJob:
+        changes: dict[str, Any] = {
+            "attempt": 0,
+            "expires_at": None,
+            "run_after": self.moment(now),
+            "claimed_at": None,
+            "started_at": None,
+            "suspect": False,
+            "deaths": 0,
+        }
+        if payload is not None:
+            changes["payload"] = EncodedJSON(payload)
+        key = job.unique_key if job.unique_while else None
+        return LiveJob(
+            **self.facts(job, **changes),
+            state=State.READY,
+            unique_hash=None if key is None else unique_hash(job.queue_name, job.task, key),
+        )
+
+    def _refuse_taken_key(self, row: LiveJob) -> None:
+        holder = self.live().filter(unique_hash=row.unique_hash).values_list("pk", flat=True)
+        holder_id = holder.first()
+        if holder_id is not None:
+            raise UniqueKeyTaken(
+                f"The unique key of a requeued job must be free, and live job {holder_id} holds "
+                f"{row.unique_key!r:.80}. Wait for it, cancel it, or discard this one.",
+                holder_id=holder_id,
+            )
+
+    def discard(self, job_id: uuid.UUID) -> bool:
+        """Delete a dead job; False if it is not dead."""
+        count, _ = self.dead().filter(pk=job_id).delete()
+        return bool(count)
+
+    def pause(self, queue_name: str, until: datetime | None = None, reason: str = "") -> None:
+        """Let no claim take from the queue until *until* (None: until it is resumed)."""
+        Queue._base_manager.using(self.alias).update_or_create(
+            name=queue_name, defaults={"paused_until": until or FOREVER, "reason": reason}
+        )
+
+    def resume(self, queue_name: str) -> bool:
+        """Open the queue again; False if it was not paused."""
+        rows = Queue._base_manager.using(self.alias).filter(
+            name=queue_name, paused_until__isnull=False
+        )
+        return bool(rows.update(paused_until=None, reason=""))

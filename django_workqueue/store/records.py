@@ -1,0 +1,186 @@
+"""What goes into the store and what comes out of it."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from .. import clock
+from ..states import DeathReason, Lane
+from ..ids import new_id
+
+ERRORS_KEPT = 25
+"""Error records kept on a row: the first, and the newest of the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job to insert. *payload* and *headers* are JSON text, already checked.
+
+    It becomes due at *run_after*, or *delay_seconds* after the database's now.
+    *expires_seconds* counts from then. A *unique_key* constrains together with queue and task.
+    """
+
+    payload: str
+    queue_name: str
+    max_attempts: int
+    id: uuid.UUID = field(default_factory=new_id)
+    lane: Lane = Lane.TASK
+    task: str = ""
+    kind: str = ""
+    backend: str = ""
+    priority: int = 0
+    run_after: datetime | None = None
+    delay_seconds: float = 0.0
+    expires_seconds: float | None = None
+    unique_key: str | None = None
+    unique_while: str = "live"
+    order_key: str = ""
+    seq: int | None = None
+    schedule: str = ""
+    scheduled_for: datetime | None = None
+    timeout: float | None = None
+    result_ttl: float | None = None
+    dead_letter: bool = True
+    atomic: bool = False
+    headers: str = "{}"
+
+
+Hold = tuple[uuid.UUID, uuid.UUID]
+"""Id and token: the right to settle a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """A job that was written, with the moments the database decided."""
+
+    id: uuid.UUID
+    enqueued_at: datetime
+    run_after: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A job taken under a lease. *id* and *token* together are the right to settle it (I3).
+
+    JSON columns are text as stored. *received* is this process's monotonic time just before the
+    claim was sent, so that moments of the run can be told on the database's clock.
+    """
+
+    id: uuid.UUID
+    token: uuid.UUID
+    worker_id: str
+    fence: int
+    attempt: int
+    max_attempts: int
+    lane: str
+    queue_name: str
+    task: str
+    kind: str
+    backend: str
+    payload: str
+    rank: int
+    run_after: datetime
+    expires_at: datetime | None
+    claimed_at: datetime
+    lease_expires_at: datetime
+    enqueued_at: datetime
+    worker_ids: str
+    suspect: bool
+    deaths: int
+    unknown_since: datetime | None
+    unique_key: str
+    unique_while: str
+    order_key: str
+    seq: int | None
+    schedule: str
+    scheduled_for: datetime | None
+    timeout: float | None
+    result_ttl: float | None
+    dead_letter: bool
+    atomic: bool
+    headers: str
+    errors: str
+    received: float = field(default_factory=clock.monotonic)
+
+    @property
+    def hold(self) -> Hold:
+        return self.id, self.token
+
+    def moment(self, monotonic: float) -> datetime:
+        """Return the database's moment for a monotonic time of this process."""
+        return self.claimed_at + timedelta(seconds=max(monotonic - self.received, 0.0))
+
+
+CLAIM_COLUMNS: tuple[str, ...] = tuple(
+    name for name in Claim.__dataclass_fields__ if name != "received"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """One attempt that did not succeed, as it is kept on the row."""
+
+    attempt: int
+    worker: str
+    started: datetime | None
+    ended: datetime | None
+    outcome: str
+    exception_class: str = ""
+    message: str = ""
+    traceback: str = ""
+    cut: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "attempt": self.attempt,
+            "worker": self.worker,
+            "started": self.started and self.started.isoformat(),
+            "ended": self.ended and self.ended.isoformat(),
+            "outcome": self.outcome,
+            "exception_class": self.exception_class,
+            "message": self.message,
+            "traceback": self.traceback,
+            "cut": self.cut,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """A success to write: *value* is JSON text; the moments are on the database's clock."""
+
+    claim: Claim
+    value: str
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A row that a sweep took back or buried, for the log."""
+
+    id: uuid.UUID
+    task: str
+    queue_name: str
+    worker_id: str
+    attempt: int
+    outcome: Literal["ready", "dead", "cancelled", "dropped"]
+    reason: DeathReason | None = None
+
+
+def with_error(
+    errors: str | list[Any], record: ErrorRecord, *, replace_outcome: bool = False
+) -> list[Any]:
+    """Return *errors* (JSON text, or decoded) with *record* last, at most ERRORS_KEPT of them.
+
+    With *replace_outcome*, a last record of the same outcome gives way instead of piling up.
+    """
+    known = json.loads(errors) if isinstance(errors, str) else list(errors)
+    if replace_outcome and known and known[-1].get("outcome") == record.outcome:
+        known.pop()
+    known.append(record.as_json())
+    if len(known) > ERRORS_KEPT:
+        known = [known[0], *known[-(ERRORS_KEPT - 1) :]]
+    return known

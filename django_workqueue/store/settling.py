@@ -1,0 +1,269 @@
+"""ack, retry, bury, release, hold: how a claim ends. Nothing settles without its token (I3)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import F
+
+from ..models import DeadJob, JobFacts, LiveJob, Result
+from ..models.fields import EncodedJSON
+from ..states import DeathReason, HeldReason, Place, ResultOutcome, State
+from .claiming import Claiming, batches
+from .core import lost, transition
+from .records import Ack, Claim, ErrorRecord, Hold, with_error
+
+UNHELD: Final[dict[str, Any]] = {"token": None, "worker_id": None, "lease_expires_at": None}
+FACT_NAMES: Final = tuple(field.name for field in JobFacts._meta.fields)
+RESULT_FACTS: Final = (
+    "id",
+    "lane",
+    "queue_name",
+    "task",
+    "kind",
+    "backend",
+    "payload",
+    "rank",
+    "worker_ids",
+    "errors",
+    "run_after",
+    "enqueued_at",
+)
+JSON_FACTS: Final = frozenset({"payload", "worker_ids", "headers", "errors"})
+
+
+class Settling(Claiming):
+    """The end of a claim.
+
+    A cancel that was asked turns every end but ``ack`` into finished (cancelled): each statement
+    asks for a row without one, and only where there is none, for a row with one. Writes come
+    first, so that a deferred transaction of SQLite never has to turn a read lock into a write one.
+    """
+
+    @transition
+    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[Hold]:
+        """Finish succeeded jobs and keep their results; return the holds that were settled.
+
+        A hold that is missing no longer held its job: nothing of it is written.
+        """
+        settled: set[Hold] = set()
+        for holds in batches(ack.claim for ack in acks):
+            settled |= self.delete_held(holds)
+        kept = [ack for ack in acks if ack.claim.hold in settled and ack.claim.result_ttl != 0]
+        self.results().bulk_create([self._succeeded(ack, now) for ack in kept])
+        return settled
+
+    @transition
+    def retry(
+        self,
+        claim: Claim,
+        delay_seconds: float,
+        error: ErrorRecord,
+        *,
+        now: datetime | None = None,
+    ) -> str:
+        """Schedule the job again after *delay_seconds*; return where it is now.
+
+        A job whose budget is spent is buried, reason exhausted. Raises LeaseLost if another claim
+        holds it; nothing is written then.
+        """
+        if claim.attempt >= claim.max_attempts:
+            return self._bury(claim, DeathReason.EXHAUSTED, error, now)
+        return self._leave(
+            claim,
+            "retry",
+            error,
+            now,
+            state=State.SCHEDULED,
+            run_after=self.moment(now, max(delay_seconds, 0.0)),
+            unknown_since=None,
+            errors=with_error(claim.errors, error),
+            worker_ids=worker_ids(claim),
+        )
+
+    @transition
+    def bury(
+        self,
+        claim: Claim,
+        reason: DeathReason,
+        error: ErrorRecord,
+        *,
+        now: datetime | None = None,
+    ) -> str:
+        """Move the job to the dead; return where it is now: dead, dropped or cancelled.
+
+        Raises LeaseLost if another claim holds it; nothing is written then.
+        """
+        return self._bury(claim, reason, error, now)
+
+    @transition
+    def release(
+        self,
+        claim: Claim,
+        *,
+        delay_seconds: float = 0.0,
+        now: datetime | None = None,
+    ) -> str:
+        """Give the job back with its attempt refunded; return where it is now.
+
+        Without a delay it keeps its place in the queue. Raises LeaseLost if another claim holds
+        it; nothing is written then.
+        """
+        changes: dict[str, Any] = {"state": State.READY}
+        if delay_seconds > 0:
+            changes = {"state": State.SCHEDULED, "run_after": self.moment(now, delay_seconds)}
+        return self._leave(claim, "release", None, now, attempt=F("attempt") - 1, **changes)
+
+    @transition
+    def hold(
+        self,
+        claim: Claim,
+        reason: HeldReason,
+        delay_seconds: float,
+        error: ErrorRecord,
+        *,
+        now: datetime | None = None,
+    ) -> str:
+        """Hold a job that cannot run here, with its attempt refunded; return where it is now.
+
+        ``unknown_since`` keeps the moment of the first time. Raises LeaseLost if another claim
+        holds it; nothing is written then.
+        """
+        return self._leave(
+            claim,
+            "hold",
+            error,
+            now,
+            state=State.HELD,
+            held_reason=reason,
+            run_after=self.moment(now, delay_seconds),
+            unknown_since=claim.unknown_since or self.moment(now),
+            attempt=F("attempt") - 1,
+            errors=with_error(claim.errors, error, replace_outcome=True),
+        )
+
+    def release_strays(self, worker_id: str, known: Collection[Hold]) -> int:
+        """Give back running jobs of this worker under claims it does not know; return how many.
+
+        A claim whose answer was lost: the rows were taken, and nobody works on them.
+        """
+        rows = self.live().filter(state=State.RUNNING, worker_id=worker_id)
+        strays = [hold for hold in rows.values_list("pk", "token") if hold not in known]
+        count = 0
+        for pk, token in strays:
+            held = self.live().filter(pk=pk, token=token, state=State.RUNNING)
+            count += held.filter(cancel_asked_at__isnull=True).update(
+                state=State.READY, attempt=F("attempt") - 1, **UNHELD
+            )
+        return count
+
+    # The statements
+
+    def delete_held(self, holds: Sequence[Hold]) -> set[Hold]:
+        """Delete running rows that *holds* still hold; return the holds that did."""
+        where, params = self.held_sql(holds)
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"DELETE FROM {self.quote(LiveJob._meta.db_table)} WHERE {where} "
+                f"RETURNING {self.quote('id')}, {self.quote('token')}",
+                params,
+            )
+            return {(self.load_uuid(row[0]), self.load_uuid(row[1])) for row in cursor.fetchall()}
+
+    def _leave(
+        self,
+        claim: Claim,
+        verb: str,
+        error: ErrorRecord | None,
+        now: datetime | None,
+        **changes: Any,
+    ) -> str:
+        rows = self._held_row(claim).filter(cancel_asked_at__isnull=True)
+        if rows.update(**UNHELD, **changes):
+            return str(changes["state"])
+        return self._end_cancelled(claim, verb, error, now)
+
+    def _bury(
+        self,
+        claim: Claim,
+        reason: DeathReason,
+        error: ErrorRecord | None,
+        now: datetime | None,
+    ) -> str:
+        count, _ = self._held_row(claim).filter(cancel_asked_at__isnull=True).delete()
+        if not count:
+            return self._end_cancelled(claim, "bury", error, now)
+        if not claim.dead_letter:
+            return "dropped"
+        errors = json.loads(claim.errors) if error is None else with_error(claim.errors, error)
+        facts = self.facts(claim, errors=errors, worker_ids=worker_ids(claim))
+        self.dead().bulk_create([DeadJob(**facts, died_at=self.moment(now), reason=reason)])
+        return Place.DEAD
+
+    def _end_cancelled(
+        self, claim: Claim, verb: str, error: ErrorRecord | None, now: datetime | None
+    ) -> str:
+        count, _ = self._held_row(claim).filter(cancel_asked_at__isnull=False).delete()
+        if not count:
+            raise lost(claim.id, verb)
+        errors = json.loads(claim.errors) if error is None else with_error(claim.errors, error)
+        ran = worker_ids(claim)
+        self.keep_cancelled(self.facts(claim, errors=errors, worker_ids=ran), now)
+        return ResultOutcome.CANCELLED
+
+    def _succeeded(self, ack: Ack, now: datetime | None) -> Result:
+        claim = ack.claim
+        return Result(
+            **self._result_facts(self.facts(claim, worker_ids=worker_ids(claim))),
+            outcome=ResultOutcome.SUCCEEDED,
+            value=EncodedJSON(ack.value),
+            attempts=claim.attempt,
+            started_at=ack.started_at,
+            finished_at=self.moment(now),
+            token=claim.token,
+            expires_at=self._result_end(claim.result_ttl, now),
+        )
+
+    def _held_row(self, claim: Claim) -> Any:
+        return self.live().filter(pk=claim.id, token=claim.token, state=State.RUNNING)
+
+    # Facts of a job on their way to another table
+
+    def facts(self, source: Claim | JobFacts, **changes: Any) -> dict[str, Any]:
+        """Return the columns that a live and a dead job share, read from *source*."""
+        facts: dict[str, Any] = {}
+        for name in FACT_NAMES:
+            if name in changes or not hasattr(source, name):
+                continue
+            value = getattr(source, name)
+            if isinstance(source, Claim) and name in JSON_FACTS:
+                value = EncodedJSON(value)
+            facts[name] = value
+        return facts | changes
+
+    def keep_cancelled(self, facts: dict[str, Any], now: datetime | None) -> None:
+        """Write the result of a cancelled job, for as long as a result of it would be kept."""
+        if facts["result_ttl"] == 0:
+            return
+        row = Result(
+            **self._result_facts(facts),
+            outcome=ResultOutcome.CANCELLED,
+            attempts=facts["attempt"],
+            finished_at=self.moment(now),
+            expires_at=self._result_end(facts["result_ttl"], now),
+        )
+        self.results().bulk_create([row])
+
+    def _result_facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        return {name: facts[name] for name in RESULT_FACTS}
+
+    def _result_end(self, ttl: float | None, now: datetime | None) -> Any:
+        return None if ttl is None else self.moment(now, ttl)
+
+
+def worker_ids(claim: Claim) -> list[str]:
+    """Return the workers of the job's charged starts, this claim's among them."""
+    return [*json.loads(claim.worker_ids), claim.worker_id]

@@ -1,0 +1,234 @@
+"""reclaim, expire, bury what is spent or unknown for too long, purge: in bounded batches.
+
+Each method reads candidates first, outside of a transaction, and then moves row by row: the write
+restates all that made the row a candidate, so a row that changed in between is left alone (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from django.db.models import F, Q, QuerySet
+
+from ..models import SPENT, DeadJob, LiveJob, Lock, Worker
+from ..states import DeathReason, HeldReason, Lane, State
+from .core import transition
+from .records import ErrorRecord, Swept, with_error
+from .settling import UNHELD, Settling
+
+SWEEP_BATCH: Final = 500
+
+
+class Sweeping(Settling):
+    """What happens to rows that nobody holds."""
+
+    def lapsed(self, *, now: datetime | None = None) -> Q:
+        """The lease ended: its end is the database's now, or before."""
+        return Q(state=State.RUNNING, lease_expires_at__lte=self.moment(now))
+
+    def expired(self, *, now: datetime | None = None) -> Q:
+        """Past ``expires_at`` and not held by a living lease; a lapsed running job is."""
+        return Q(expires_at__lte=self.moment(now)) & (~Q(state=State.RUNNING) | self.lapsed(now=now))
+
+    # reclaim
+
+    def reclaim(
+        self, *, limit: int = SWEEP_BATCH, now: datetime | None = None, dry_run: bool = False
+    ) -> list[Swept]:
+        """Take back up to *limit* lapsed jobs: ready again, or dead where the budget is spent.
+
+        Walks workqueue_live_running. No backoff; ``run_after`` is kept. A job of one attempt that
+        was never marked as started is refunded: it is run at most once, and never dies unrun.
+        """
+        rows = self.live().filter(self.lapsed(now=now)).order_by("lease_expires_at")
+        return self._sweep(rows[:limit], lambda job: self._reclaim(job, now), dry_run)
+
+    @transition
+    def _reclaim(self, job: LiveJob, now: datetime | None) -> Swept | None:
+        held = self.live().filter(self.lapsed(now=now), pk=job.pk, token=job.token)
+        unrun = job.max_attempts == 1 and job.started_at is None
+        if job.cancel_asked_at is not None:
+            return self._move_cancelled(held, job, self._lost_facts(job), now)
+        if job.attempt >= job.max_attempts and not unrun:
+            return self._move_dead(held, job, DeathReason.LOST, self._lost_facts(job), now)
+        changes: dict[str, Any] = {"attempt": F("attempt") - 1}
+        if not unrun:
+            changes = {"suspect": True, "deaths": F("deaths") + 1, **self._lost_facts(job)}
+        held = held.filter(cancel_asked_at__isnull=True)
+        if not held.update(state=State.READY, **UNHELD, **changes):
+            return None
+        return swept(job, "ready")
+
+    def _lost_facts(self, job: LiveJob) -> dict[str, Any]:
+        record = ErrorRecord(
+            attempt=job.attempt,
+            worker=job.worker_id or "",
+            started=job.started_at or job.claimed_at,
+            ended=job.lease_expires_at,
+            outcome="lost",
+            message=(
+                f"worker lost: {job.worker_id} stopped extending its lease, which ended "
+                f"at {job.lease_expires_at}"
+            ),
+        )
+        errors = with_error(job.errors, record)
+        return {"errors": errors, "worker_ids": [*job.worker_ids, job.worker_id]}
+
+    # expire, and what no claim returns
+
+    def expire(
+        self, *, limit: int = SWEEP_BATCH, now: datetime | None = None, dry_run: bool = False
+    ) -> list[Swept]:
+        """Bury up to *limit* live jobs past their ``expires_at``. Walks workqueue_live_expires."""
+        rows = self.live().filter(self.expired(now=now)).order_by("expires_at")
+        return self._sweep(rows[:limit], lambda job: self._expire(job, now), dry_run)
+
+    @transition
+    def _expire(self, job: LiveJob, now: datetime | None) -> Swept | None:
+        rows = self.live().filter(self.expired(now=now), pk=job.pk, fence=job.fence)
+        facts = self._lost_facts(job) if job.state == State.RUNNING else {}
+        if job.cancel_asked_at is not None:
+            return self._move_cancelled(rows, job, facts, now)
+        return self._move_dead(rows, job, DeathReason.EXPIRED, facts, now)
+
+    def bury_spent(
+        self, *, limit: int = 100, now: datetime | None = None, dry_run: bool = False
+    ) -> list[Swept]:
+        """Bury ready jobs without budget among the first *limit* of each queue.
+
+        No claim returns such a row (one edited by hand, say), and no transition makes one; it
+        does harm where a claim has to step over it: at the head of a queue.
+        """
+        done: list[Swept] = []
+        queues = [(lane, name) for lane in Lane for name in self.ready_queues(lane, now=now)]
+        for lane, name in queues:
+            head = self.live().filter(state=State.READY, lane=lane, queue_name=name)
+            head = head.order_by("rank", "run_after", "id")[:limit]
+            spent = [job for job in head if job.attempt >= job.max_attempts]
+            done += self._sweep(spent, lambda job: self._bury_spent(job, now), dry_run)
+        return done
+
+    @transition
+    def _bury_spent(self, job: LiveJob, now: datetime | None) -> Swept | None:
+        rows = self.live().filter(SPENT, state=State.READY, pk=job.pk, fence=job.fence)
+        return self._move_dead(rows, job, DeathReason.EXHAUSTED, {}, now)
+
+    def bury_unknown(
+        self,
+        grace_seconds: float,
+        *,
+        limit: int = SWEEP_BATCH,
+        now: datetime | None = None,
+        dry_run: bool = False,
+    ) -> list[Swept]:
+        """Bury jobs that no process could run since *grace_seconds*. Walks workqueue_live_held."""
+        old = Q(
+            state=State.HELD,
+            held_reason=HeldReason.UNKNOWN,
+            unknown_since__lte=self.moment(now, -grace_seconds),
+        )
+        rows = self.live().filter(old).order_by("run_after")
+        return self._sweep(rows[:limit], lambda job: self._bury_unknown(job, old, now), dry_run)
+
+    @transition
+    def _bury_unknown(self, job: LiveJob, old: Q, now: datetime | None) -> Swept | None:
+        last = job.errors[-1]["outcome"] if job.errors else ""
+        bad = last == DeathReason.BAD_ARGUMENTS
+        reason = DeathReason.BAD_ARGUMENTS if bad else DeathReason.UNKNOWN_TASK
+        rows = self.live().filter(old, pk=job.pk, fence=job.fence)
+        return self._move_dead(rows, job, reason, {}, now)
+
+    # purge
+
+    def purge(
+        self,
+        dead_ttl_seconds: float | None,
+        *,
+        limit: int = SWEEP_BATCH,
+        now: datetime | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, int]:
+        """Delete up to *limit* rows of each kind past their retention; return how many of each.
+
+        Dead jobs older than *dead_ttl_seconds* (None: none), results, locks nobody renewed.
+        """
+        past = Q(expires_at__lte=self.moment(now))
+        counts = {
+            "results": self._purge(self.results(), past, limit, dry_run),
+            "locks": self._purge(self._rows(Lock), past, limit, dry_run),
+        }
+        if dead_ttl_seconds is not None:
+            old = Q(died_at__lte=self.moment(now, -dead_ttl_seconds))
+            counts["dead"] = self._purge(self.dead(), old, limit, dry_run)
+        return counts
+
+    def forget_workers(self, silent_seconds: float, *, now: datetime | None = None) -> int:
+        """Delete the rows of workers not seen for *silent_seconds*; return how many."""
+        silent = Q(last_seen_at__lte=self.moment(now, -silent_seconds))
+        return self._purge(self._rows(Worker), silent, SWEEP_BATCH, dry_run=False)
+
+    def _purge(self, rows: QuerySet[Any], old: Q, limit: int, dry_run: bool) -> int:
+        ids = list(rows.filter(old).values_list("pk", flat=True)[:limit])
+        if dry_run or not ids:
+            return len(ids)
+        count, _ = rows.filter(old, pk__in=ids).delete()
+        return count
+
+    def _rows(self, model: type[Any]) -> QuerySet[Any]:
+        rows: QuerySet[Any] = model._base_manager.using(self.alias)
+        return rows
+
+    # The moves
+
+    def _sweep(
+        self,
+        jobs: Iterable[LiveJob],
+        move: Callable[[LiveJob], Swept | None],
+        dry_run: bool,
+    ) -> list[Swept]:
+        if dry_run:
+            return [swept(job, "ready") for job in jobs]
+        return [done for job in list(jobs) if (done := move(job)) is not None]
+
+    def _move_dead(
+        self,
+        rows: QuerySet[LiveJob],
+        job: LiveJob,
+        reason: DeathReason,
+        changes: dict[str, Any],
+        now: datetime | None,
+    ) -> Swept | None:
+        count, _ = rows.filter(cancel_asked_at__isnull=True).delete()
+        if not count:
+            return None
+        if not job.dead_letter:
+            return swept(job, "dropped", reason)
+        facts = self.facts(job, **changes)
+        self.dead().bulk_create([DeadJob(**facts, died_at=self.moment(now), reason=reason)])
+        return swept(job, "dead", reason)
+
+    def _move_cancelled(
+        self,
+        rows: QuerySet[LiveJob],
+        job: LiveJob,
+        changes: dict[str, Any],
+        now: datetime | None,
+    ) -> Swept | None:
+        count, _ = rows.delete()
+        if not count:
+            return None
+        self.keep_cancelled(self.facts(job, **changes), now)
+        return swept(job, "cancelled")
+
+
+def swept(
+    job: LiveJob,
+    outcome: Literal["ready", "dead", "cancelled", "dropped"],
+    reason: DeathReason | None = None,
+) -> Swept:
+    """Return what the log says of a row that a sweep moved."""
+    return Swept(
+        job.pk, job.task, job.queue_name, job.worker_id or "", job.attempt, outcome, reason
+    )
