@@ -6,6 +6,7 @@ this module only measures how long this process has waited.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from types import TracebackType
@@ -44,13 +45,13 @@ class Frozen:
     """A clock that stands still until `advance`. As a context manager it replaces the module's.
 
     Waits in other threads end when their event is set, when the time was advanced to their end,
-    or when the block ends. Advance only after `wait_for_waiters` has returned: a thread that has
-    not begun to wait yet would count its timeout from the advanced time.
+    or when the block ends. Advance only after `wait_for_waiters` has returned True: a thread that
+    has not begun to wait yet would count its timeout from the advanced time.
     """
 
     def __init__(self, at: float = 0.0) -> None:
         self._seconds = at
-        self._waiters = 0
+        self._ends: list[float] = []
         self._thawed = False
         self._changed = threading.Condition()
 
@@ -77,9 +78,16 @@ class Frozen:
             self._seconds += seconds
 
     def wait_for_waiters(self, count: int = 1, *, timeout: float = 5.0) -> bool:
-        """Return True once *count* threads wait here, False after *timeout* real seconds."""
+        """Return whether *count* threads came to wait within *timeout* real seconds.
+
+        A thread whose time has come is not counted, although it may not have noticed yet.
+        """
+
+        def waiting() -> bool:
+            return sum(ends > self._seconds for ends in self._ends) >= count
+
         with self._changed:
-            return self._changed.wait_for(lambda: self._waiters >= count, timeout)
+            return self._changed.wait_for(waiting, timeout)
 
     def monotonic(self) -> float:
         with self._changed:
@@ -89,18 +97,18 @@ class Frozen:
         if event.wait(0):
             return True
         with self._changed:
-            ends = None if timeout is None else self._seconds + timeout
-            self._waiters += 1
+            ends = math.inf if timeout is None else self._seconds + timeout
+            self._ends.append(ends)
             self._changed.notify_all()
         try:
             return self._wait_until(event, ends)
         finally:
             with self._changed:
-                self._waiters -= 1
+                self._ends.remove(ends)
 
-    def _wait_until(self, event: Waitable, ends: float | None) -> bool:
+    def _wait_until(self, event: Waitable, ends: float) -> bool:
         # A thread cannot sleep on the event and on the clock at once, so it looks at both in turn.
-        while not self._thawed and (ends is None or self.monotonic() < ends):
+        while not self._thawed and self.monotonic() < ends:
             if event.wait(FROZEN_LOOK_SECONDS):
                 return True
         return event.wait(0)
