@@ -25,6 +25,14 @@ class ArgumentsError(WorkQueueError, TypeError):
     """A call that does not fit its task's signature."""
 
 
+class UnknownTask(WorkQueueError, LookupError):
+    """A dotted path under which no task is declared in this process."""
+
+
+class WorkerLost(WorkQueueError):
+    """The worker that ran an attempt stopped extending its lease, or its process ended."""
+
+
 class BackoffError(WorkQueueError, ValueError):
     """A retry policy that cannot be used."""
 

@@ -1,12 +1,12 @@
 """Names of states, and the table of transitions.
 
-    insert -> SCHEDULED | READY | HELD
-    SCHEDULED -promote-> READY -claim-> RUNNING -ack-> finished
-    RUNNING -retry-> SCHEDULED      RUNNING -release-> READY | SCHEDULED
-    RUNNING -bury-> dead            RUNNING, lapsed -reclaim-> READY | dead
-    READY <-hold / unhold-> HELD    RUNNING -hold-> HELD (a task this process does not know)
-    any live -expire-> dead         not running -cancel-> finished
-    dead -requeue-> READY           dead, finished -purge-> gone
+insert -> SCHEDULED | READY | HELD
+SCHEDULED -promote-> READY -claim-> RUNNING -ack-> finished
+RUNNING -retry-> SCHEDULED      RUNNING -release-> READY | SCHEDULED
+RUNNING -bury-> dead            RUNNING, lapsed -reclaim-> READY | dead
+READY <-hold / unhold-> HELD    RUNNING -hold-> HELD (a task this process does not know)
+any live -expire-> dead         not running -cancel-> finished
+dead -requeue-> READY           dead, finished -purge-> gone
 """
 
 from __future__ import annotations

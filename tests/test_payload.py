@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from django_workqueue import payload
 from django_workqueue.exceptions import PayloadError, PayloadTypeError
 
 LIMIT = 1_000_000
+
+# A busy machine may take long over one example without anything being wrong.
+unhurried = settings(deadline=None)
 
 
 def encode(value: Any, max_bytes: int = LIMIT) -> str:
@@ -68,24 +71,28 @@ def normalised(value: Any) -> Any:
     return value
 
 
+@unhurried
 @given(values)
 def test_any_json_value_comes_back_equal_and_of_the_same_types(value: Any) -> None:
     back = payload.decode(encode(value))
     assert repr(back) == repr(normalised(value))  # repr: 1, 1.0 and True are equal
 
 
+@unhurried
 @given(values)
 def test_the_text_is_what_json_dumps_writes(value: Any) -> None:
     expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert encode(value) == expected
 
 
+@unhurried
 @given(st.lists(values), st.dictionaries(storable_strings, values))
 def test_a_call_comes_back_as_list_and_dict(args: list[Any], kwargs: dict[str, Any]) -> None:
     text = payload.encode_call(tuple(args), kwargs, max_bytes=LIMIT)
     assert payload.decode_call(text) == (normalised(args), normalised(kwargs))
 
 
+@unhurried
 @given(st.recursive(leaves | st.text() | st.floats(), st.lists, max_leaves=10))
 def test_what_is_accepted_holds_nothing_a_database_refuses(value: Any) -> None:
     try:
@@ -183,7 +190,10 @@ def test_a_refusal_names_the_path_of_the_culprit(
     assert path in str(error)
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, 1e308 * 10])
+@pytest.mark.parametrize(
+    "number",
+    [math.nan, math.inf, -math.inf, pytest.param(1e308 * 10, id="overflow")],
+)
 def test_a_float_that_is_not_finite_is_refused(number: float) -> None:
     assert "args[0] must be a finite number" in str(refusal(number))
     assert "a key of args[0] must be a finite number" in str(refusal({number: 1}))
@@ -350,6 +360,7 @@ def test_rubbish_in_a_row_is_a_payload_error(text: Any) -> None:
         payload.decode_call(text)
 
 
+@unhurried
 @given(st.text())
 def test_no_text_makes_reading_fail_otherwise(text: str) -> None:
     with contextlib.suppress(PayloadError):
@@ -382,6 +393,7 @@ def test_a_refused_row_does_not_put_its_content_into_the_message() -> None:
 # Texts
 
 
+@unhurried
 @given(st.text(), st.integers(0, 100))
 def test_any_text_becomes_storable_within_the_limit(text: str, max_bytes: int) -> None:
     stored = payload.storable_text(text, max_bytes=max_bytes)
@@ -390,6 +402,7 @@ def test_any_text_becomes_storable_within_the_limit(text: str, max_bytes: int) -
     assert payload.storable_text(stored, max_bytes=max_bytes) == stored
 
 
+@unhurried
 @given(storable_strings)
 def test_a_good_text_within_the_limit_is_kept(text: str) -> None:
     assert payload.storable_text(text, max_bytes=len(text.encode())) == text
@@ -446,6 +459,7 @@ def test_system_exit_keeps_its_code() -> None:
     assert (error.exception_class_path, error.message) == ("builtins.SystemExit", "3")
 
 
+@unhurried
 @given(st.text(), st.integers(0, 3000))
 def test_any_message_is_described_storably(message: str, max_bytes: int) -> None:
     described(raised(ValueError(message)), max_bytes)

@@ -7,251 +7,528 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
-    dependencies = [
-    ]
+    dependencies = []
 
     operations = [
         migrations.CreateModel(
-            name='Queue',
+            name="Queue",
             fields=[
-                ('name', django_workqueue.models.fields.ExactCharField(max_length=255, primary_key=True, serialize=False)),
-                ('paused_until', django_workqueue.models.fields.MomentField(null=True)),
-                ('reason', models.TextField(blank=True, default='')),
+                (
+                    "name",
+                    django_workqueue.models.fields.ExactCharField(
+                        max_length=255, primary_key=True, serialize=False
+                    ),
+                ),
+                ("paused_until", django_workqueue.models.fields.MomentField(null=True)),
+                ("reason", models.TextField(blank=True, default="")),
             ],
             options={
-                'verbose_name': 'queue',
-                'verbose_name_plural': 'queues',
-                'default_permissions': ('view',),
+                "verbose_name": "queue",
+                "verbose_name_plural": "queues",
+                "default_permissions": ("view",),
             },
         ),
         migrations.CreateModel(
-            name='DeadJob',
+            name="DeadJob",
             fields=[
-                ('id', models.UUIDField(default=django_workqueue.ids.new_id, editable=False, primary_key=True, serialize=False)),
-                ('lane', django_workqueue.models.fields.ExactCharField(choices=[('task', 'task'), ('payload', 'payload'), ('outbox', 'outbox')], default='task', max_length=8)),
-                ('queue_name', django_workqueue.models.fields.ExactCharField(max_length=255, verbose_name='queue')),
-                ('task', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('kind', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('backend', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('payload', django_workqueue.models.fields.JSONTextField()),
-                ('rank', models.SmallIntegerField(default=0)),
-                ('run_after', django_workqueue.models.fields.MomentField()),
-                ('expires_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('attempt', models.PositiveIntegerField(default=0)),
-                ('max_attempts', models.PositiveIntegerField()),
-                ('fence', models.BigIntegerField(default=0)),
-                ('claimed_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('started_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('enqueued_at', django_workqueue.models.fields.MomentField()),
-                ('worker_ids', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('suspect', models.BooleanField(default=False)),
-                ('deaths', models.PositiveIntegerField(default=0)),
-                ('unique_key', models.TextField(blank=True, default='')),
-                ('unique_while', django_workqueue.models.fields.ExactCharField(blank=True, choices=[('queued', 'queued'), ('live', 'live')], default='', max_length=8)),
-                ('order_key', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('seq', models.BigIntegerField(null=True)),
-                ('schedule', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('scheduled_for', django_workqueue.models.fields.MomentField(null=True)),
-                ('timeout', models.FloatField(null=True)),
-                ('result_ttl', models.FloatField(null=True)),
-                ('dead_letter', models.BooleanField(default=True)),
-                ('atomic', models.BooleanField(default=False)),
-                ('headers', django_workqueue.models.fields.JSONTextField(default=dict)),
-                ('errors', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('progress', django_workqueue.models.fields.JSONTextField(null=True)),
-                ('died_at', django_workqueue.models.fields.MomentField()),
-                ('reason', django_workqueue.models.fields.ExactCharField(choices=[('exhausted', 'exhausted'), ('terminal', 'terminal'), ('lost', 'lost'), ('timeout', 'timeout'), ('expired', 'expired'), ('unknown_task', 'unknown task'), ('bad_arguments', 'bad arguments'), ('unstorable_result', 'unstorable result')], max_length=20)),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=django_workqueue.ids.new_id,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "lane",
+                    django_workqueue.models.fields.ExactCharField(
+                        choices=[("task", "task"), ("payload", "payload"), ("outbox", "outbox")],
+                        default="task",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "queue_name",
+                    django_workqueue.models.fields.ExactCharField(
+                        max_length=255, verbose_name="queue"
+                    ),
+                ),
+                (
+                    "task",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                (
+                    "kind",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                (
+                    "backend",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                ("payload", django_workqueue.models.fields.JSONTextField()),
+                ("rank", models.SmallIntegerField(default=0)),
+                ("run_after", django_workqueue.models.fields.MomentField()),
+                ("expires_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("attempt", models.PositiveIntegerField(default=0)),
+                ("max_attempts", models.PositiveIntegerField()),
+                ("fence", models.BigIntegerField(default=0)),
+                ("claimed_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("started_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("enqueued_at", django_workqueue.models.fields.MomentField()),
+                ("worker_ids", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("suspect", models.BooleanField(default=False)),
+                ("deaths", models.PositiveIntegerField(default=0)),
+                ("unique_key", models.TextField(blank=True, default="")),
+                (
+                    "unique_while",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True,
+                        choices=[("queued", "queued"), ("live", "live")],
+                        default="",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "order_key",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                ("seq", models.BigIntegerField(null=True)),
+                (
+                    "schedule",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                ("scheduled_for", django_workqueue.models.fields.MomentField(null=True)),
+                ("timeout", models.FloatField(null=True)),
+                ("result_ttl", models.FloatField(null=True)),
+                ("dead_letter", models.BooleanField(default=True)),
+                ("atomic", models.BooleanField(default=False)),
+                ("headers", django_workqueue.models.fields.JSONTextField(default=dict)),
+                ("errors", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("progress", django_workqueue.models.fields.JSONTextField(null=True)),
+                ("died_at", django_workqueue.models.fields.MomentField()),
+                (
+                    "reason",
+                    django_workqueue.models.fields.ExactCharField(
+                        choices=[
+                            ("exhausted", "exhausted"),
+                            ("terminal", "terminal"),
+                            ("lost", "lost"),
+                            ("timeout", "timeout"),
+                            ("expired", "expired"),
+                            ("unknown_task", "unknown task"),
+                            ("bad_arguments", "bad arguments"),
+                            ("unstorable_result", "unstorable result"),
+                        ],
+                        max_length=20,
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'dead job',
-                'verbose_name_plural': 'dead jobs',
-                'permissions': [('requeue_deadjob', 'Can requeue dead job'), ('discard_deadjob', 'Can discard dead job')],
-                'default_permissions': ('view',),
-                'indexes': [models.Index(fields=['died_at', 'id'], name='workqueue_dead_died'), models.Index(fields=['task', 'died_at'], name='workqueue_dead_task'), models.Index(fields=['queue_name', 'died_at'], name='workqueue_dead_queue'), models.Index(fields=['reason', 'died_at'], name='workqueue_dead_reason')],
+                "verbose_name": "dead job",
+                "verbose_name_plural": "dead jobs",
+                "permissions": [
+                    ("requeue_deadjob", "Can requeue dead job"),
+                    ("discard_deadjob", "Can discard dead job"),
+                ],
+                "default_permissions": ("view",),
+                "indexes": [
+                    models.Index(fields=["died_at", "id"], name="workqueue_dead_died"),
+                    models.Index(fields=["task", "died_at"], name="workqueue_dead_task"),
+                    models.Index(fields=["queue_name", "died_at"], name="workqueue_dead_queue"),
+                    models.Index(fields=["reason", "died_at"], name="workqueue_dead_reason"),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='LiveJob',
+            name="LiveJob",
             fields=[
-                ('id', models.UUIDField(default=django_workqueue.ids.new_id, editable=False, primary_key=True, serialize=False)),
-                ('lane', django_workqueue.models.fields.ExactCharField(choices=[('task', 'task'), ('payload', 'payload'), ('outbox', 'outbox')], default='task', max_length=8)),
-                ('queue_name', django_workqueue.models.fields.ExactCharField(max_length=255, verbose_name='queue')),
-                ('task', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('kind', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('backend', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('payload', django_workqueue.models.fields.JSONTextField()),
-                ('rank', models.SmallIntegerField(default=0)),
-                ('run_after', django_workqueue.models.fields.MomentField()),
-                ('expires_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('attempt', models.PositiveIntegerField(default=0)),
-                ('max_attempts', models.PositiveIntegerField()),
-                ('fence', models.BigIntegerField(default=0)),
-                ('claimed_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('started_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('enqueued_at', django_workqueue.models.fields.MomentField()),
-                ('worker_ids', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('suspect', models.BooleanField(default=False)),
-                ('deaths', models.PositiveIntegerField(default=0)),
-                ('unique_key', models.TextField(blank=True, default='')),
-                ('unique_while', django_workqueue.models.fields.ExactCharField(blank=True, choices=[('queued', 'queued'), ('live', 'live')], default='', max_length=8)),
-                ('order_key', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('seq', models.BigIntegerField(null=True)),
-                ('schedule', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('scheduled_for', django_workqueue.models.fields.MomentField(null=True)),
-                ('timeout', models.FloatField(null=True)),
-                ('result_ttl', models.FloatField(null=True)),
-                ('dead_letter', models.BooleanField(default=True)),
-                ('atomic', models.BooleanField(default=False)),
-                ('headers', django_workqueue.models.fields.JSONTextField(default=dict)),
-                ('errors', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('progress', django_workqueue.models.fields.JSONTextField(null=True)),
-                ('state', django_workqueue.models.fields.ExactCharField(choices=[('scheduled', 'scheduled'), ('ready', 'ready'), ('running', 'running'), ('held', 'held')], max_length=12)),
-                ('held_reason', django_workqueue.models.fields.ExactCharField(blank=True, choices=[('key', 'key'), ('limit', 'limit'), ('unknown', 'unknown'), ('suspect', 'suspect')], default='', max_length=12)),
-                ('worker_id', django_workqueue.models.fields.ExactCharField(max_length=255, null=True)),
-                ('token', models.UUIDField(null=True)),
-                ('lease_expires_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('cancel_asked_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('unknown_since', django_workqueue.models.fields.MomentField(null=True)),
-                ('unique_hash', django_workqueue.models.fields.ExactCharField(max_length=64, null=True)),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=django_workqueue.ids.new_id,
+                        editable=False,
+                        primary_key=True,
+                        serialize=False,
+                    ),
+                ),
+                (
+                    "lane",
+                    django_workqueue.models.fields.ExactCharField(
+                        choices=[("task", "task"), ("payload", "payload"), ("outbox", "outbox")],
+                        default="task",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "queue_name",
+                    django_workqueue.models.fields.ExactCharField(
+                        max_length=255, verbose_name="queue"
+                    ),
+                ),
+                (
+                    "task",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                (
+                    "kind",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                (
+                    "backend",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                ("payload", django_workqueue.models.fields.JSONTextField()),
+                ("rank", models.SmallIntegerField(default=0)),
+                ("run_after", django_workqueue.models.fields.MomentField()),
+                ("expires_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("attempt", models.PositiveIntegerField(default=0)),
+                ("max_attempts", models.PositiveIntegerField()),
+                ("fence", models.BigIntegerField(default=0)),
+                ("claimed_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("started_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("enqueued_at", django_workqueue.models.fields.MomentField()),
+                ("worker_ids", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("suspect", models.BooleanField(default=False)),
+                ("deaths", models.PositiveIntegerField(default=0)),
+                ("unique_key", models.TextField(blank=True, default="")),
+                (
+                    "unique_while",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True,
+                        choices=[("queued", "queued"), ("live", "live")],
+                        default="",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "order_key",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                ("seq", models.BigIntegerField(null=True)),
+                (
+                    "schedule",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                ("scheduled_for", django_workqueue.models.fields.MomentField(null=True)),
+                ("timeout", models.FloatField(null=True)),
+                ("result_ttl", models.FloatField(null=True)),
+                ("dead_letter", models.BooleanField(default=True)),
+                ("atomic", models.BooleanField(default=False)),
+                ("headers", django_workqueue.models.fields.JSONTextField(default=dict)),
+                ("errors", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("progress", django_workqueue.models.fields.JSONTextField(null=True)),
+                (
+                    "state",
+                    django_workqueue.models.fields.ExactCharField(
+                        choices=[
+                            ("scheduled", "scheduled"),
+                            ("ready", "ready"),
+                            ("running", "running"),
+                            ("held", "held"),
+                        ],
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "held_reason",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True,
+                        choices=[
+                            ("key", "key"),
+                            ("limit", "limit"),
+                            ("unknown", "unknown"),
+                            ("suspect", "suspect"),
+                        ],
+                        default="",
+                        max_length=12,
+                    ),
+                ),
+                (
+                    "worker_id",
+                    django_workqueue.models.fields.ExactCharField(max_length=255, null=True),
+                ),
+                ("token", models.UUIDField(null=True)),
+                ("lease_expires_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("cancel_asked_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("unknown_since", django_workqueue.models.fields.MomentField(null=True)),
+                (
+                    "unique_hash",
+                    django_workqueue.models.fields.ExactCharField(max_length=64, null=True),
+                ),
             ],
             options={
-                'verbose_name': 'live job',
-                'verbose_name_plural': 'live jobs',
-                'permissions': [('cancel_livejob', 'Can cancel live job')],
-                'default_permissions': ('view',),
-                'indexes': [django_workqueue.models.fields.StateIndex(fields=['lane', 'queue_name', 'rank', 'run_after', 'id'], name='workqueue_live_ready', state='ready'), django_workqueue.models.fields.StateIndex(fields=['run_after'], name='workqueue_live_scheduled', state='scheduled'), django_workqueue.models.fields.StateIndex(fields=['lease_expires_at'], name='workqueue_live_running', state='running'), django_workqueue.models.fields.StateIndex(fields=['held_reason', 'run_after'], name='workqueue_live_held', state='held'), models.Index(fields=['expires_at'], name='workqueue_live_expires')],
-                'constraints': [models.UniqueConstraint(fields=('unique_hash',), name='workqueue_live_unique'), models.CheckConstraint(condition=models.Q(('state__in', ['scheduled', 'ready', 'running', 'held'])), name='workqueue_live_state'), models.CheckConstraint(condition=models.Q(models.Q(('lease_expires_at__isnull', False), ('state', 'running'), ('token__isnull', False), ('worker_id__isnull', False)), models.Q(models.Q(('state', 'running'), _negated=True), ('lease_expires_at__isnull', True), ('token__isnull', True), ('worker_id__isnull', True)), _connector='OR'), name='workqueue_live_holder'), models.CheckConstraint(condition=models.Q(('rank__gte', -100), ('rank__lte', 100)), name='workqueue_live_rank')],
+                "verbose_name": "live job",
+                "verbose_name_plural": "live jobs",
+                "permissions": [("cancel_livejob", "Can cancel live job")],
+                "default_permissions": ("view",),
+                "indexes": [
+                    django_workqueue.models.fields.StateIndex(
+                        fields=["lane", "queue_name", "rank", "run_after", "id"],
+                        name="workqueue_live_ready",
+                        state="ready",
+                    ),
+                    django_workqueue.models.fields.StateIndex(
+                        fields=["run_after"], name="workqueue_live_scheduled", state="scheduled"
+                    ),
+                    django_workqueue.models.fields.StateIndex(
+                        fields=["lease_expires_at"], name="workqueue_live_running", state="running"
+                    ),
+                    django_workqueue.models.fields.StateIndex(
+                        fields=["held_reason", "run_after"],
+                        name="workqueue_live_held",
+                        state="held",
+                    ),
+                    models.Index(fields=["expires_at"], name="workqueue_live_expires"),
+                ],
+                "constraints": [
+                    models.UniqueConstraint(fields=("unique_hash",), name="workqueue_live_unique"),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            ("state__in", ["scheduled", "ready", "running", "held"])
+                        ),
+                        name="workqueue_live_state",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(
+                            models.Q(
+                                ("lease_expires_at__isnull", False),
+                                ("state", "running"),
+                                ("token__isnull", False),
+                                ("worker_id__isnull", False),
+                            ),
+                            models.Q(
+                                models.Q(("state", "running"), _negated=True),
+                                ("lease_expires_at__isnull", True),
+                                ("token__isnull", True),
+                                ("worker_id__isnull", True),
+                            ),
+                            _connector="OR",
+                        ),
+                        name="workqueue_live_holder",
+                    ),
+                    models.CheckConstraint(
+                        condition=models.Q(("rank__gte", -100), ("rank__lte", 100)),
+                        name="workqueue_live_rank",
+                    ),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Lock',
+            name="Lock",
             fields=[
-                ('name', django_workqueue.models.fields.ExactCharField(max_length=255, primary_key=True, serialize=False)),
-                ('owner', django_workqueue.models.fields.ExactCharField(max_length=255)),
-                ('token', models.BigIntegerField()),
-                ('expires_at', django_workqueue.models.fields.MomentField()),
+                (
+                    "name",
+                    django_workqueue.models.fields.ExactCharField(
+                        max_length=255, primary_key=True, serialize=False
+                    ),
+                ),
+                ("owner", django_workqueue.models.fields.ExactCharField(max_length=255)),
+                ("token", models.BigIntegerField()),
+                ("expires_at", django_workqueue.models.fields.MomentField()),
             ],
             options={
-                'verbose_name': 'lock',
-                'verbose_name_plural': 'locks',
-                'default_permissions': ('view',),
-                'indexes': [models.Index(fields=['expires_at'], name='workqueue_lock_expires')],
+                "verbose_name": "lock",
+                "verbose_name_plural": "locks",
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["expires_at"], name="workqueue_lock_expires")],
             },
         ),
         migrations.CreateModel(
-            name='Moved',
+            name="Moved",
             fields=[
-                ('id', models.UUIDField(primary_key=True, serialize=False)),
-                ('moved_at', django_workqueue.models.fields.MomentField()),
+                ("id", models.UUIDField(primary_key=True, serialize=False)),
+                ("moved_at", django_workqueue.models.fields.MomentField()),
             ],
             options={
-                'verbose_name': 'moved outbox row',
-                'verbose_name_plural': 'moved outbox rows',
-                'default_permissions': ('view',),
-                'indexes': [models.Index(fields=['moved_at'], name='workqueue_moved_at')],
+                "verbose_name": "moved outbox row",
+                "verbose_name_plural": "moved outbox rows",
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["moved_at"], name="workqueue_moved_at")],
             },
         ),
         migrations.CreateModel(
-            name='OutboxKey',
+            name="OutboxKey",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('destination', django_workqueue.models.fields.ExactCharField(max_length=255)),
-                ('key', django_workqueue.models.fields.ExactCharField(max_length=255)),
-                ('last_seq', models.BigIntegerField(default=0)),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("destination", django_workqueue.models.fields.ExactCharField(max_length=255)),
+                ("key", django_workqueue.models.fields.ExactCharField(max_length=255)),
+                ("last_seq", models.BigIntegerField(default=0)),
             ],
             options={
-                'verbose_name': 'outbox key',
-                'verbose_name_plural': 'outbox keys',
-                'default_permissions': ('view',),
-                'constraints': [models.UniqueConstraint(fields=('destination', 'key'), name='workqueue_outbox_key')],
+                "verbose_name": "outbox key",
+                "verbose_name_plural": "outbox keys",
+                "default_permissions": ("view",),
+                "constraints": [
+                    models.UniqueConstraint(
+                        fields=("destination", "key"), name="workqueue_outbox_key"
+                    )
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Result',
+            name="Result",
             fields=[
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('lane', django_workqueue.models.fields.ExactCharField(choices=[('task', 'task'), ('payload', 'payload'), ('outbox', 'outbox')], default='task', max_length=8)),
-                ('queue_name', django_workqueue.models.fields.ExactCharField(max_length=255, verbose_name='queue')),
-                ('task', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('kind', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('backend', django_workqueue.models.fields.ExactCharField(blank=True, default='', max_length=255)),
-                ('payload', django_workqueue.models.fields.JSONTextField()),
-                ('rank', models.SmallIntegerField(default=0)),
-                ('outcome', django_workqueue.models.fields.ExactCharField(choices=[('succeeded', 'succeeded'), ('cancelled', 'cancelled')], max_length=12)),
-                ('value', django_workqueue.models.fields.JSONTextField(null=True)),
-                ('attempts', models.PositiveIntegerField(default=0)),
-                ('worker_ids', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('errors', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('run_after', django_workqueue.models.fields.MomentField()),
-                ('enqueued_at', django_workqueue.models.fields.MomentField()),
-                ('started_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('finished_at', django_workqueue.models.fields.MomentField()),
-                ('token', models.UUIDField(null=True)),
-                ('expires_at', django_workqueue.models.fields.MomentField(null=True)),
+                (
+                    "id",
+                    models.UUIDField(
+                        default=uuid.uuid4, editable=False, primary_key=True, serialize=False
+                    ),
+                ),
+                (
+                    "lane",
+                    django_workqueue.models.fields.ExactCharField(
+                        choices=[("task", "task"), ("payload", "payload"), ("outbox", "outbox")],
+                        default="task",
+                        max_length=8,
+                    ),
+                ),
+                (
+                    "queue_name",
+                    django_workqueue.models.fields.ExactCharField(
+                        max_length=255, verbose_name="queue"
+                    ),
+                ),
+                (
+                    "task",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                (
+                    "kind",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                (
+                    "backend",
+                    django_workqueue.models.fields.ExactCharField(
+                        blank=True, default="", max_length=255
+                    ),
+                ),
+                ("payload", django_workqueue.models.fields.JSONTextField()),
+                ("rank", models.SmallIntegerField(default=0)),
+                (
+                    "outcome",
+                    django_workqueue.models.fields.ExactCharField(
+                        choices=[("succeeded", "succeeded"), ("cancelled", "cancelled")],
+                        max_length=12,
+                    ),
+                ),
+                ("value", django_workqueue.models.fields.JSONTextField(null=True)),
+                ("attempts", models.PositiveIntegerField(default=0)),
+                ("worker_ids", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("errors", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("run_after", django_workqueue.models.fields.MomentField()),
+                ("enqueued_at", django_workqueue.models.fields.MomentField()),
+                ("started_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("finished_at", django_workqueue.models.fields.MomentField()),
+                ("token", models.UUIDField(null=True)),
+                ("expires_at", django_workqueue.models.fields.MomentField(null=True)),
             ],
             options={
-                'verbose_name': 'result',
-                'verbose_name_plural': 'results',
-                'default_permissions': ('view',),
-                'indexes': [models.Index(fields=['expires_at'], name='workqueue_result_expires')],
+                "verbose_name": "result",
+                "verbose_name_plural": "results",
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["expires_at"], name="workqueue_result_expires")],
             },
         ),
         migrations.CreateModel(
-            name='Schedule',
+            name="Schedule",
             fields=[
-                ('name', django_workqueue.models.fields.ExactCharField(max_length=255, primary_key=True, serialize=False)),
-                ('task', django_workqueue.models.fields.ExactCharField(max_length=255)),
-                ('args', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('kwargs', django_workqueue.models.fields.JSONTextField(default=dict)),
-                ('expression', models.CharField(max_length=1000)),
-                ('timezone', models.CharField(default='UTC', max_length=64)),
-                ('queue_name', django_workqueue.models.fields.ExactCharField(default='default', max_length=255)),
-                ('priority', models.SmallIntegerField(default=0)),
-                ('expires_seconds', models.FloatField(blank=True, null=True)),
-                ('max_attempts', models.PositiveIntegerField(blank=True, null=True)),
-                ('enabled', models.BooleanField(default=True)),
-                ('paused', models.BooleanField(default=False)),
-                ('catch_up', models.CharField(default='latest', max_length=8)),
-                ('max_catch_up', models.PositiveIntegerField(default=64)),
-                ('deadline_seconds', models.FloatField(blank=True, null=True)),
-                ('overlap', models.CharField(default='allow', max_length=8)),
-                ('jitter_seconds', models.FloatField(default=0)),
-                ('next_fire_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('last_fire_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('last_job_id', models.UUIDField(null=True)),
-                ('fire_count', models.BigIntegerField(default=0)),
-                ('missed_count', models.BigIntegerField(default=0)),
-                ('version', models.BigIntegerField(default=0)),
-                ('declared_at', django_workqueue.models.fields.MomentField(null=True)),
-                ('source', models.CharField(default='code', max_length=8)),
-                ('error', models.TextField(blank=True, default='')),
+                (
+                    "name",
+                    django_workqueue.models.fields.ExactCharField(
+                        max_length=255, primary_key=True, serialize=False
+                    ),
+                ),
+                ("task", django_workqueue.models.fields.ExactCharField(max_length=255)),
+                ("args", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("kwargs", django_workqueue.models.fields.JSONTextField(default=dict)),
+                ("expression", models.CharField(max_length=1000)),
+                ("timezone", models.CharField(default="UTC", max_length=64)),
+                (
+                    "queue_name",
+                    django_workqueue.models.fields.ExactCharField(
+                        default="default", max_length=255
+                    ),
+                ),
+                ("priority", models.SmallIntegerField(default=0)),
+                ("expires_seconds", models.FloatField(blank=True, null=True)),
+                ("max_attempts", models.PositiveIntegerField(blank=True, null=True)),
+                ("enabled", models.BooleanField(default=True)),
+                ("paused", models.BooleanField(default=False)),
+                ("catch_up", models.CharField(default="latest", max_length=8)),
+                ("max_catch_up", models.PositiveIntegerField(default=64)),
+                ("deadline_seconds", models.FloatField(blank=True, null=True)),
+                ("overlap", models.CharField(default="allow", max_length=8)),
+                ("jitter_seconds", models.FloatField(default=0)),
+                ("next_fire_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("last_fire_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("last_job_id", models.UUIDField(null=True)),
+                ("fire_count", models.BigIntegerField(default=0)),
+                ("missed_count", models.BigIntegerField(default=0)),
+                ("version", models.BigIntegerField(default=0)),
+                ("declared_at", django_workqueue.models.fields.MomentField(null=True)),
+                ("source", models.CharField(default="code", max_length=8)),
+                ("error", models.TextField(blank=True, default="")),
             ],
             options={
-                'verbose_name': 'schedule',
-                'verbose_name_plural': 'schedules',
-                'indexes': [models.Index(fields=['next_fire_at'], name='workqueue_schedule_next')],
+                "verbose_name": "schedule",
+                "verbose_name_plural": "schedules",
+                "indexes": [models.Index(fields=["next_fire_at"], name="workqueue_schedule_next")],
             },
         ),
         migrations.CreateModel(
-            name='Worker',
+            name="Worker",
             fields=[
-                ('id', django_workqueue.models.fields.ExactCharField(max_length=255, primary_key=True, serialize=False)),
-                ('host', models.CharField(max_length=255)),
-                ('pid', models.PositiveBigIntegerField()),
-                ('queues', django_workqueue.models.fields.JSONTextField(default=list)),
-                ('started_at', django_workqueue.models.fields.MomentField()),
-                ('last_seen_at', django_workqueue.models.fields.MomentField()),
-                ('running', models.PositiveIntegerField(default=0)),
-                ('version', models.CharField(default='', max_length=64)),
+                (
+                    "id",
+                    django_workqueue.models.fields.ExactCharField(
+                        max_length=255, primary_key=True, serialize=False
+                    ),
+                ),
+                ("host", models.CharField(max_length=255)),
+                ("pid", models.PositiveBigIntegerField()),
+                ("queues", django_workqueue.models.fields.JSONTextField(default=list)),
+                ("started_at", django_workqueue.models.fields.MomentField()),
+                ("last_seen_at", django_workqueue.models.fields.MomentField()),
+                ("running", models.PositiveIntegerField(default=0)),
+                ("version", models.CharField(default="", max_length=64)),
             ],
             options={
-                'verbose_name': 'worker',
-                'verbose_name_plural': 'workers',
-                'default_permissions': ('view',),
-                'indexes': [models.Index(fields=['last_seen_at'], name='workqueue_worker_seen')],
+                "verbose_name": "worker",
+                "verbose_name_plural": "workers",
+                "default_permissions": ("view",),
+                "indexes": [models.Index(fields=["last_seen_at"], name="workqueue_worker_seen")],
             },
         ),
     ]

@@ -172,9 +172,7 @@ class StateIndex(models.Index):
     ) -> Any:
         features = schema_editor.connection.features
         if features.supports_partial_indexes:
-            plain = models.Index(
-                fields=self.fields, name=self.name, condition=Q(state=self.state)
-            )
+            plain = models.Index(fields=self.fields, name=self.name, condition=Q(state=self.state))
         else:
             plain = models.Index(fields=["state", *self.fields], name=self.name)
         return plain.create_sql(model, schema_editor, using, **options)

@@ -86,9 +86,7 @@ class LiveJob(JobFacts):
     """A job that will run, runs, or may not run now."""
 
     state = ExactCharField(max_length=12, choices=choices(State))
-    held_reason = ExactCharField(
-        max_length=12, choices=choices(HeldReason), blank=True, default=""
-    )
+    held_reason = ExactCharField(max_length=12, choices=choices(HeldReason), blank=True, default="")
     worker_id = ExactCharField(max_length=NAME_LENGTH, null=True)
     token = models.UUIDField(null=True)
     lease_expires_at = MomentField(null=True)

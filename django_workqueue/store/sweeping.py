@@ -30,7 +30,9 @@ class Sweeping(Settling):
 
     def expired(self, *, now: datetime | None = None) -> Q:
         """Past ``expires_at`` and not held by a living lease; a lapsed running job is."""
-        return Q(expires_at__lte=self.moment(now)) & (~Q(state=State.RUNNING) | self.lapsed(now=now))
+        return Q(expires_at__lte=self.moment(now)) & (
+            ~Q(state=State.RUNNING) | self.lapsed(now=now)
+        )
 
     # reclaim
 

@@ -1,0 +1,105 @@
+"""The backend for Django's Tasks: one class on Django 5.2 (backport), 6.0 and 6.1.
+
+``django.tasks`` and the backport may each hold an instance, so none keeps state.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.checks import CheckMessage
+
+from . import registry
+from .compat import (
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskResult,
+    TaskResultDoesNotExist,
+    task_enqueued,
+)
+from .exceptions import UnknownTask
+from .states import Lane
+from .tasks import WorkQueueTask
+
+
+class WorkQueueBackend(BaseTaskBackend):
+    """Jobs as rows of the queue's database."""
+
+    task_class = WorkQueueTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    # The store is imported inside the methods: a module with tasks imports before apps are ready.
+
+    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+        """Write a job in the caller's transaction of the queue's database; return its result.
+
+        Raises ArgumentsError for a call that does not fit the task's signature and PayloadError
+        for arguments that JSON lacks, both before any SQL.
+        """
+        from . import enqueueing
+
+        result = enqueueing.enqueue(self._ours(task), args, kwargs)
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def enqueue_many(
+        self, task: Task, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult]:
+        """Write one job for each ``(args, kwargs)``, all or none; return results in order."""
+        from . import enqueueing
+
+        results = enqueueing.enqueue_many(self._ours(task), calls)
+        for result in results:
+            task_enqueued.send(type(self), task_result=result)
+        return results
+
+    async def aenqueue_many(
+        self, task: Task, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult]:
+        """See enqueue_many()."""
+        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(task, calls)
+
+    def get_result(self, result_id: str) -> TaskResult:
+        """Return the result of the job, live, dead or finished.
+
+        Raises TaskResultDoesNotExist where there is none (any more), and UnknownTask where its
+        task is not declared in this process.
+        """
+        from . import results
+        from .store import queue_alias
+
+        found = None
+        try:
+            job_id = uuid.UUID(str(result_id))
+        except ValueError:
+            pass
+        else:
+            found = results.find(queue_alias(), job_id)
+        if found is None or found.lane != Lane.TASK:
+            raise TaskResultDoesNotExist(result_id)
+        task = registry.find(found.task)
+        if task is None:
+            raise UnknownTask(
+                f"The task of a result must be declared in this process, and {found.task!r} of job "
+                f"{result_id} is not. Import the module that declares it, or restore the task."
+            )
+        return results.task_result(found, task)
+
+    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
+        return []
+
+    def _ours(self, task: Task) -> WorkQueueTask:
+        if not isinstance(task, WorkQueueTask):
+            raise InvalidTask(
+                f"{type(self).__qualname__} takes tasks that were declared for it, got {task!r:.80}. "
+                "Declare the function with @task and this backend's alias."
+            )
+        self.validate_task(task)
+        return task

@@ -1,0 +1,267 @@
+"""The ``task`` decorator and what it makes: Django's Task with this queue's options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from threading import Event
+from typing import Any, Final, Literal, overload
+
+from . import clock, registry
+from .backoff import Backoff, Policy, check_policy
+from .compat import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    DEFAULT_TASK_PRIORITY,
+    DEFAULT_TASK_QUEUE_NAME,
+    InvalidTask,
+    Task,
+    TaskContext,
+    TaskResult,
+)
+from .exceptions import ArgumentsError, BackoffError, Retry, Snooze, Terminal
+from .states import UniqueWhile
+
+__all__ = [
+    "Backoff",
+    "Context",
+    "Retry",
+    "Snooze",
+    "Terminal",
+    "WorkQueueTask",
+    "bind",
+    "task",
+]
+
+Errors = type[BaseException] | tuple[type[BaseException], ...]
+UniqueKey = str | Callable[..., str] | None
+Conflict = Literal["return", "raise", "replace"]
+
+CONFLICTS: Final = ("return", "raise", "replace")
+MAX_MAX_ATTEMPTS: Final = 32_767
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkQueueTask(Task):
+    """A task with options. None stands for the setting, resolved when a job is enqueued."""
+
+    max_attempts: int | None = None
+    backoff: Policy = None
+    retry_on: Errors = (Exception,)
+    terminal_on: Errors = ()
+    # Seconds: for one attempt; after it became due; that a result is kept.
+    timeout: float | None = None
+    expires: float | None = None
+    result_ttl: float | None = None
+    unique_key: UniqueKey = None
+    unique_while: str = UniqueWhile.LIVE.value
+    on_conflict: Conflict = "return"
+    atomic: bool = False
+    dead_letter: bool = True
+    headers: Mapping[str, Any] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        # Not super(): a dataclass with slots is another class than the one named here.
+        Task.__post_init__(self)
+        registry.add(self)
+
+    def using(self, **changes: Any) -> WorkQueueTask:
+        """Return a copy with other options; every option of the decorator, ``run_after`` and
+        ``headers``. Raises TypeError for a name that is not an option.
+        """
+        for name in changes:
+            if name not in OPTIONS:
+                raise TypeError(
+                    f"using() takes the options {', '.join(sorted(OPTIONS))}; got {name!r}."
+                )
+        # As in Django, None leaves these as they are.
+        kept = ("priority", "queue_name", "run_after", "backend")
+        given = {k: v for k, v in changes.items() if v is not None or k not in kept}
+        return replace(self, **given)
+
+    def enqueue_many(
+        self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult]:
+        """Enqueue one job for each ``(args, kwargs)`` in bounded statements; results in order."""
+        backend: Any = self.get_backend()
+        many = getattr(backend, "enqueue_many", None)
+        if many is None:
+            return [backend.enqueue(self, list(args), dict(kwargs)) for args, kwargs in calls]
+        results: list[TaskResult] = many(self, calls)
+        return results
+
+
+OPTIONS: Final = frozenset(each.name for each in fields(WorkQueueTask)) - {"func", "takes_context"}
+
+
+@overload
+def task(function: Callable[..., Any], /) -> WorkQueueTask: ...
+
+
+@overload
+def task(
+    *,
+    queue_name: str = ...,
+    priority: int = ...,
+    takes_context: bool = ...,
+    backend: str = ...,
+    max_attempts: int | None = ...,
+    backoff: Policy = ...,
+    retry_on: Errors = ...,
+    terminal_on: Errors = ...,
+    timeout: float | None = ...,
+    expires: float | None = ...,
+    unique_key: UniqueKey = ...,
+    unique_while: Literal["queued", "live"] = ...,
+    on_conflict: Conflict = ...,
+    atomic: bool = ...,
+    result_ttl: float | None = ...,
+    dead_letter: bool = ...,
+) -> Callable[[Callable[..., Any]], WorkQueueTask]: ...
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    priority: int = DEFAULT_TASK_PRIORITY,
+    takes_context: bool = False,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    **options: Any,
+) -> WorkQueueTask | Callable[[Callable[..., Any]], WorkQueueTask]:
+    """Make a module-level function a task, on whatever backend the project has.
+
+    With Django's Immediate or Dummy backend, in tests say, the options are accepted and ignored.
+    Raises InvalidTask for an option that cannot be used.
+    """
+    for name in options:
+        if name not in OPTIONS - {"run_after", "headers"}:
+            raise TypeError(
+                f"@task takes the options {', '.join(sorted(OPTIONS - {'run_after', 'headers'}))}; "
+                f"got {name!r}. Moments and headers belong to a call: use .using({name}=…)."
+            )
+
+    def declare(func: Callable[..., Any]) -> WorkQueueTask:
+        return WorkQueueTask(
+            func=func,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            takes_context=takes_context,
+            run_after=None,
+            **options,
+        )
+
+    return declare if function is None else declare(function)
+
+
+def bind(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+    """Bind a call to the task's signature. Raises ArgumentsError where it does not fit."""
+    signature = _signature(target.func)
+    given = (None, *args) if target.takes_context else args
+    try:
+        return signature.bind(*given, **kwargs)
+    except TypeError as error:
+        raise ArgumentsError(
+            f"A call of {target.module_path} must fit its signature {signature}: {error}."
+        ) from None
+
+
+@functools.lru_cache(maxsize=4096)
+def _signature(func: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(func)
+
+
+def check_options(target: WorkQueueTask) -> None:
+    """Raise InvalidTask for the first option that cannot be used; put the rest in their form."""
+    name = getattr(target.func, "__qualname__", repr(target.func))
+
+    def refuse(option: str, rule: str, value: Any, fix: str = "") -> InvalidTask:
+        return InvalidTask(
+            f"{option} of task {name} must be {rule}, got {value!r:.80}. {fix}".strip()
+        )
+
+    value: Any = target.max_attempts
+    if value is not None and not (_is_whole(value) and 1 <= value <= MAX_MAX_ATTEMPTS):
+        raise refuse("max_attempts", f"a whole number from 1 to {MAX_MAX_ATTEMPTS}", value)
+    for option, may_be_zero in (("timeout", False), ("expires", False), ("result_ttl", True)):
+        value = getattr(target, option)
+        if value is None:
+            continue
+        if not _is_seconds(value) or value < 0 or (value == 0 and not may_be_zero):
+            rule = "0 or more seconds" if may_be_zero else "seconds above 0"
+            raise refuse(option, rule, value)
+    for option in ("retry_on", "terminal_on"):
+        object.__setattr__(target, option, _classes(getattr(target, option), option, refuse))
+    for option, allowed in (
+        ("unique_while", tuple(each.value for each in UniqueWhile)),
+        ("on_conflict", CONFLICTS),
+    ):
+        if getattr(target, option) not in allowed:
+            raise refuse(option, f"one of {', '.join(allowed)}", getattr(target, option))
+    if not (target.unique_key is None or callable(target.unique_key)) and not isinstance(
+        target.unique_key, str
+    ):
+        raise refuse("unique_key", "a string or a function of the arguments", target.unique_key)
+    for option in ("atomic", "dead_letter"):
+        if not isinstance(getattr(target, option), bool):
+            raise refuse(option, "True or False", getattr(target, option))
+    if target.atomic and inspect.iscoroutinefunction(target.func):
+        raise refuse(
+            "atomic", "False", True, "Transactions belong to a thread, not to a coroutine."
+        )
+    try:
+        object.__setattr__(target, "backoff", check_policy(target.backoff))
+    except BackoffError as error:
+        raise InvalidTask(f"backoff of task {name}: {error}") from error
+
+
+def _classes(value: Any, option: str, refuse: Callable[..., InvalidTask]) -> tuple[Any, ...]:
+    classes = value if isinstance(value, tuple | list) else (value,)
+    for each in classes:
+        if not (isinstance(each, type) and issubclass(each, BaseException)):
+            raise refuse(option, "exception classes", value)
+    return tuple(classes)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_seconds(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context(TaskContext):
+    """What a task with ``takes_context=True`` is given first."""
+
+    job_id: uuid.UUID
+    charged_attempt: int
+    fence: int
+    scheduled_for: datetime | None
+    headers: Mapping[str, Any]
+    # Set when a cancel was asked, or the time limit passed; when another worker may have the job.
+    cancelled: Event
+    lease_lost: Event
+    ends: float | None
+    write_progress: Callable[[dict[str, Any]], None]
+
+    @property
+    def attempt(self) -> int:
+        """The number of this charged start, from 1."""
+        return self.charged_attempt
+
+    def remaining(self) -> float | None:
+        """Return the seconds until the attempt's time limit, 0.0 past it; None: no limit."""
+        return None if self.ends is None else max(self.ends - clock.monotonic(), 0.0)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Show how far the task is; written with the next extension of the lease."""
+        self.write_progress({"done": done, "total": total, "note": note})
