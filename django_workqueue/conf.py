@@ -17,7 +17,8 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from django_workqueue.backoff import Backoff, from_setting
+from .backoff import Backoff, from_setting
+from .exceptions import BackoffError
 
 NAME: Final = "WORKQUEUE"
 
@@ -79,7 +80,8 @@ class Problem:
         return f"{self.message} {self.hint}"
 
 
-# A rule answers what a value "must be" that it is not, or None for a legal value.
+# A rule answers what a value "must be" that it is not, or None for a legal value. It raises
+# BackoffError where that says better what to do.
 Rule = Callable[[object], str | None]
 
 
@@ -144,12 +146,7 @@ def _each(rule: Rule, what: str) -> Rule:
 
 
 def _backoff(value: object) -> str | None:
-    if not isinstance(value, Mapping):
-        return f"a dict with some of the keys {', '.join(map(repr, DEFAULT_BACKOFF))}"
-    try:
-        from_setting(value)
-    except (TypeError, ValueError) as error:
-        return f"a legal backoff ({error})"
+    from_setting(value)
     return None
 
 
@@ -178,7 +175,7 @@ _RULES: Final[Mapping[str, tuple[Rule, str]]] = {
         _whole(least=1, most=MAX_MAX_ATTEMPTS),
         "Set it to how often a job may be started; 1 means that it is never retried.",
     ),
-    "BACKOFF": (_backoff, f"The default is {dict(DEFAULT_BACKOFF)!r}."),
+    "BACKOFF": (_backoff, ""),
     "RESULT_TTL_SECONDS": (
         _or_none(_seconds(least=0, most=100 * YEAR_SECONDS)),
         "Use 0 to keep no results and None to keep them for ever.",
@@ -219,18 +216,25 @@ def problems(raw: object, *, aliases: Collection[str] | None = None) -> list[Pro
 def problem(key: str, value: object) -> Problem | None:
     """Return what is wrong with *value* under the known *key*: for options that override it."""
     rule, hint = _RULES[key]
-    must = rule(value)
+    try:
+        must = rule(value)
+    except BackoffError as error:
+        must, hint = "a backoff that can be used", f"There, {error}"
     if must is None:
         return None
     message = f'{NAME}["{key}"] must be {must}, got {_shown(value)}.'
     return Problem("illegal_value", key, _shown(value), message, hint)
 
 
+def current_problems() -> list[Problem]:
+    """Return everything wrong with the settings in force now."""
+    return problems(_raw(), aliases=tuple(connections))
+
+
 def current() -> Settings:
     """Return the settings in force now. Raises ImproperlyConfigured that names every problem."""
     global _remembered
-    raw = getattr(django_settings, NAME, {})
-    aliases = tuple(connections)
+    raw, aliases = _raw(), tuple(connections)
     # repr, not equality: 1 == True == 1.0, and only one of them is legal at a time. It also sees
     # a dict changed in place, which no signal of Django's announces.
     content = _repr((raw, aliases))
@@ -241,6 +245,10 @@ def current() -> Settings:
         parsed = _parsed(raw)
         _remembered = (content, parsed)
     return parsed
+
+
+def _raw() -> Any:
+    return getattr(django_settings, NAME, {})
 
 
 def _judged(key: object, value: object, aliases: Collection[str] | None) -> Iterator[Problem]:

@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final
 
-from django_workqueue import clock
+from . import clock
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("django_workqueue")
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
