@@ -1,0 +1,204 @@
+"""System checks: what is wrong with the project's settings and databases, before a worker starts.
+
+Only `check_server` asks a database anything, and only for the aliases that ``check --database``
+(or ``migrate``) names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import django
+from django.apps import apps
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.db import NotSupportedError, connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.module_loading import import_string
+
+from . import conf
+from .exceptions import UnsupportedDatabase
+from .store import get_store, queue_alias
+
+TAG: Final = "workqueue"
+BACKEND: Final = "django_workqueue.backend.WorkQueueBackend"
+
+IDS: Final = {
+    "workqueue.E001": "`WORKQUEUE` is not a dict.",
+    "workqueue.E002": "`WORKQUEUE` has a key that is not a setting.",
+    "workqueue.E003": "A setting has a value that is not legal.",
+    "workqueue.E004": "A setting names a database that is not in `DATABASES`.",
+    "workqueue.E005": "Django is below 6.0 and the package django-tasks is not installed.",
+    "workqueue.E006": "The queue's database is of a kind that has no store.",
+    "workqueue.E007": "The queue's database server is older than what is supported.",
+    "workqueue.E008": "The queue's database server lacks `SKIP LOCKED`.",
+    "workqueue.W001": "No alias in `TASKS` uses the queue's backend.",
+    "workqueue.W002": "The queue's SQLite database is used with deferred transactions.",
+    "workqueue.W003": "Django is below 6.0 and `django_tasks` is not in `INSTALLED_APPS`.",
+}
+"""Every id that a check of this module can give, and what it means."""
+
+PROBLEM_IDS: Final = {
+    "not_a_dict": "workqueue.E001",
+    "unknown_key": "workqueue.E002",
+    "illegal_value": "workqueue.E003",
+    "unknown_database": "workqueue.E004",
+}
+
+MINIMUM_VERSIONS: Final = {
+    "PostgreSQL": (14,),
+    "SQLite": (3, 37),
+    "MariaDB": (10, 6),
+    "MySQL": (8, 0, 11),
+}
+"""The oldest servers supported. Django's own minimum holds where it is higher."""
+
+Messages = list[checks.CheckMessage]
+
+
+def register() -> None:
+    """Register every check of this module. A second call changes nothing."""
+    for check in (check_settings, check_tasks_api, check_tasks, check_store, check_transactions):
+        checks.register(check, TAG)
+    # Not under TAG: a check that is asked for by a tag is given every alias since Django 6.1.
+    checks.register(check_server, checks.Tags.database)
+
+
+def check_settings(**kwargs: Any) -> Messages:
+    """Report every problem of ``WORKQUEUE``: E001 to E004."""
+    return [
+        checks.Error(problem.message, hint=problem.hint, id=PROBLEM_IDS[problem.kind])
+        for problem in conf.current_problems()
+    ]
+
+
+def check_tasks_api(**kwargs: Any) -> Messages:
+    """Report a Django without its own Tasks API whose backport is missing or half installed."""
+    if django.VERSION >= (6, 0):
+        return []
+    try:
+        from . import compat  # noqa: F401 - importing it is the check
+    except ImproperlyConfigured as error:
+        message, _, hint = str(error).partition(". ")
+        return [checks.Error(f"{message}.", hint=hint, id="workqueue.E005")]
+    if apps.is_installed("django_tasks"):
+        return []
+    message = (
+        'INSTALLED_APPS must have "django_tasks" on Django below 6.0: without it that package '
+        "checks no task and logs no result."
+    )
+    hint = 'Add "django_tasks"; it comes with pip install "django-workqueue[django52]".'
+    return [checks.Warning(message, hint=hint, id="workqueue.W003")]
+
+
+def check_tasks(**kwargs: Any) -> Messages:
+    """Warn if no alias in ``TASKS`` uses the queue's backend: ``enqueue`` never reaches it then."""
+    try:
+        from .compat import task_backends
+    except ImproperlyConfigured:
+        return []  # E005
+    backends = {alias: params.get("BACKEND") for alias, params in task_backends.settings.items()}
+    if any(map(_is_ours, backends.values())):
+        return []
+    message = f"TASKS must have an alias whose BACKEND is {BACKEND!r}, got {backends!r}."
+    hint = (
+        f'Set TASKS = {{"default": {{"BACKEND": "{BACKEND}", "QUEUES": []}}}}. A project that only '
+        "uses queues, locks or the outbox can silence this."
+    )
+    return [checks.Warning(message, hint=hint, id="workqueue.W001")]
+
+
+def check_store(**kwargs: Any) -> Messages:
+    """Report a queue's database of a kind that the queue cannot live in."""
+    if conf.current_problems():
+        return []  # E001 to E004
+    try:
+        get_store()
+    except UnsupportedDatabase as error:
+        message, _, hint = str(error).partition(". ")
+        return [checks.Error(f"{message}.", hint=hint, id="workqueue.E006")]
+    return []
+
+
+def check_transactions(**kwargs: Any) -> Messages:
+    """Warn of a SQLite database whose transactions do not take the write lock at their start."""
+    connection = _queue_connection()
+    if connection is None or connection.vendor != "sqlite" or _in_memory(connection):
+        return []
+    mode = connection.settings_dict["OPTIONS"].get("transaction_mode")
+    if str(mode).upper() in {"IMMEDIATE", "EXCLUSIVE"}:
+        return []
+    name = f'DATABASES["{connection.alias}"]["OPTIONS"]["transaction_mode"]'
+    message = (
+        f'{name} must be "IMMEDIATE", got {mode!r}: a deferred transaction that has read and then '
+        'writes fails at once with "database is locked" if a worker wrote in between, whatever '
+        "its timeout."
+    )
+    hint = f'Set {name} = "IMMEDIATE".'
+    return [checks.Warning(message, hint=hint, id="workqueue.W002")]
+
+
+def check_server(*, databases: Sequence[str] | None = None, **kwargs: Any) -> Messages:
+    """Ask the queue's server for its version and features, if *databases* names its alias."""
+    connection = _queue_connection()
+    if connection is None or connection.alias not in (databases or ()):
+        return []
+    try:
+        product, version = _product(connection), connection.get_database_version()
+    except NotSupportedError as error:
+        # Django's own minimum, which it enforces when it connects.
+        return [_too_old(connection.alias, str(error))]
+    minimum = MINIMUM_VERSIONS.get(product, ())
+    if version < minimum:
+        must = f"{product} {_dotted(minimum)} or later, got {_dotted(version)}."
+        return [_too_old(connection.alias, f"The queue's database server must be {must}")]
+    features = connection.features
+    if features.has_select_for_update and not features.has_select_for_update_skip_locked:
+        message = f"The queue's database server must have SKIP LOCKED, got {product} without it."
+        return [checks.Error(message, hint=_other_database(connection.alias), id="workqueue.E008")]
+    return []
+
+
+def _is_ours(path: object) -> bool:
+    if path == BACKEND:
+        return True
+    try:
+        found = import_string(str(path))
+    except ImportError:
+        return False  # Django itself names a backend that cannot be imported.
+    bases = getattr(found, "__mro__", ())
+    return any(f"{base.__module__}.{base.__qualname__}" == BACKEND for base in bases)
+
+
+def _queue_connection() -> BaseDatabaseWrapper | None:
+    """Return the connection of the queue's database, None if the settings do not say which."""
+    if conf.current_problems():
+        return None
+    return connections[queue_alias()]
+
+
+def _in_memory(connection: Any) -> bool:
+    # No second process can lock it.
+    return bool(connection.is_in_memory_db())
+
+
+def _product(connection: Any) -> str:
+    if connection.vendor == "mysql":
+        return "MariaDB" if connection.mysql_is_mariadb else "MySQL"
+    return str(connection.display_name)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _too_old(alias: str, message: str) -> checks.Error:
+    return checks.Error(message, hint=_other_database(alias), id="workqueue.E007")
+
+
+def _other_database(alias: str) -> str:
+    return (
+        f'Upgrade the server of DATABASES["{alias}"], or name another alias in '
+        f'{conf.NAME}["DATABASE"].'
+    )
