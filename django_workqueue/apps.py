@@ -7,9 +7,14 @@ from django.utils.translation import gettext_lazy as _
 
 
 class WorkQueueConfig(AppConfig):
-    """Registers the system checks and discovers the project's tasks once all apps are loaded."""
+    """Registers the system checks."""
 
     name = "django_workqueue"
     label = "workqueue"
     verbose_name = _("Work queue")
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from . import checks
+
+        checks.register()

@@ -43,21 +43,32 @@ class WorkQueueBackend(BaseTaskBackend):
         Raises ArgumentsError for a call that does not fit the task's signature and PayloadError
         for arguments that JSON lacks, both before any SQL.
         """
-        from . import enqueueing
+        from . import calls, conf, enqueueing
 
-        result = enqueueing.enqueue(self._ours(task), args, kwargs)
-        task_enqueued.send(type(self), task_result=result)
+        ours = self._ours(task)
+        job = calls.new_job(ours, args, kwargs, conf.current())
+        placed = enqueueing.enqueue(job, ours.on_conflict)
+        result = calls.placed_result(ours, job, placed)
+        if placed.inserted is not None:
+            task_enqueued.send(type(self), task_result=result)
         return result
 
     def enqueue_many(
         self, task: Task, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
     ) -> list[TaskResult]:
         """Write one job for each ``(args, kwargs)``, all or none; return results in order."""
-        from . import enqueueing
+        from . import calls as as_jobs
+        from . import conf, enqueueing
 
-        results = enqueueing.enqueue_many(self._ours(task), calls)
-        for result in results:
-            task_enqueued.send(type(self), task_result=result)
+        ours, settings = self._ours(task), conf.current()
+        jobs = [as_jobs.new_job(ours, args, kwargs, settings) for args, kwargs in calls]
+        placed = enqueueing.enqueue_many(jobs, ours.on_conflict)
+        results = []
+        for job, each in zip(jobs, placed, strict=True):
+            result = as_jobs.placed_result(ours, job, each)
+            if each.inserted is not None:
+                task_enqueued.send(type(self), task_result=result)
+            results.append(result)
         return results
 
     async def aenqueue_many(

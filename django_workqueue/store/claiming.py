@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from .. import clock
 from ..models import LiveJob, Queue
-from ..models.fields import from_database
+from ..models.fields import EncodedJSON, from_database
 from ..states import HeldReason, Lane, State
 from .core import StoreCore
 from .records import CLAIM_COLUMNS, Claim
@@ -235,6 +235,11 @@ class Claiming(StoreCore):
             for row in self.update_held(changes, now_params, holds):
                 started.add((self.load_uuid(row[0]), self.load_uuid(row[1])))
         return started
+
+    def note_progress(self, claim: Claim, progress: str) -> bool:
+        """Show how far a running job is; *progress* is JSON text. False if the claim lost it."""
+        rows = self.live().filter(pk=claim.id, token=claim.token, state=State.RUNNING)
+        return bool(rows.update(progress=EncodedJSON(progress)))
 
     def update_held(
         self,

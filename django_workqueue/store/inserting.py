@@ -67,8 +67,10 @@ class Inserting(StoreCore):
         caller's transaction goes on. Commits only where the caller is in autocommit.
         """
         written: dict[Any, Inserted] = {}
-        for start in range(0, len(jobs), ROWS_PER_STATEMENT):
-            for row in self._insert_batch(jobs[start : start + ROWS_PER_STATEMENT], now):
+        # By key: two transactions that insert A, B and B, A would wait for each other.
+        ordered = sorted(jobs, key=lambda job: (job.queue_name, job.task, job.unique_key or ""))
+        for start in range(0, len(ordered), ROWS_PER_STATEMENT):
+            for row in self._insert_batch(ordered[start : start + ROWS_PER_STATEMENT], now):
                 written[row.id] = row
         return [written[job.id] for job in jobs if job.id in written]
 

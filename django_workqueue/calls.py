@@ -1,0 +1,107 @@
+"""A call of a task as a job: everything that can be wrong with it is found here, before any SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from . import conf, payload, results
+from .compat import TaskResult, TaskResultStatus
+from .enqueueing import Placed
+from .exceptions import PayloadError
+from .states import Lane
+from .store import Inserted, NewJob
+from .tasks import WorkQueueTask, bind
+
+NAME_LENGTH: Final = 255
+KEY_MAX_BYTES: Final = 8_192
+
+
+def new_job(
+    task: WorkQueueTask,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    settings: conf.Settings,
+) -> NewJob:
+    """Return the checked job for a call of *task*; options that are None come from *settings*."""
+    bind(task, args, kwargs)
+    headers = "{}"
+    if task.headers is not None:
+        headers = payload.encode(
+            dict(task.headers), max_bytes=settings.payload_max_bytes, root="headers"
+        )
+    key = _unique_key(task, args, kwargs)
+    return NewJob(
+        lane=Lane.TASK,
+        queue_name=checked_name("queue_name", task.queue_name),
+        task=checked_name("the dotted path of the task", task.module_path),
+        backend=task.backend,
+        payload=payload.encode_call(args, kwargs, max_bytes=settings.payload_max_bytes),
+        priority=int(task.priority),
+        run_after=task.run_after,
+        expires_seconds=task.expires,
+        max_attempts=task.max_attempts or settings.max_attempts,
+        unique_key=key,
+        unique_while=task.unique_while,
+        timeout=task.timeout,
+        result_ttl=settings.result_ttl_seconds if task.result_ttl is None else task.result_ttl,
+        dead_letter=task.dead_letter,
+        atomic=task.atomic,
+        headers=headers,
+    )
+
+
+def checked_name(what: str, name: str) -> str:
+    """Return *name* if every database stores it as it is. Raises PayloadError otherwise."""
+    if not isinstance(name, str) or len(name) > NAME_LENGTH:
+        raise PayloadError(
+            f"{what} must be a string of at most {NAME_LENGTH} characters, got {name!r:.80}.",
+            path=what,
+        )
+    payload.encode(name, max_bytes=4 * NAME_LENGTH + 2, root=what)
+    return name
+
+
+def _unique_key(task: WorkQueueTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    key = task.unique_key
+    if callable(key):
+        key = key(*args, **kwargs)
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise PayloadError(
+            f"unique_key of {task.module_path} must give a string, got {key!r:.80}. "
+            "Build one from the arguments that must not meet.",
+            path="unique_key",
+        )
+    payload.encode(key, max_bytes=KEY_MAX_BYTES, root="unique_key")
+    return key
+
+
+def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult:
+    """Return the TaskResult of a job that was just written. Its arguments are what the task gets:
+    tuples arrive as lists, keys as strings.
+    """
+    args, kwargs = payload.decode_call(job.payload)
+    return TaskResult(
+        task=task,
+        id=str(job.id),
+        status=TaskResultStatus.READY,
+        enqueued_at=row.enqueued_at,
+        started_at=None,
+        finished_at=None,
+        last_attempted_at=None,
+        args=args,
+        kwargs=kwargs,
+        backend=task.backend,
+        errors=[],
+        worker_ids=[],
+    )
+
+
+def placed_result(task: WorkQueueTask, job: NewJob, placed: Placed) -> TaskResult:
+    """Return the TaskResult of a call: of the job it made, or of the one that holds its key."""
+    if placed.holder is not None:
+        return results.task_result(placed.holder, task)
+    assert placed.inserted is not None
+    return ready_result(task, job, placed.inserted)

@@ -1,0 +1,142 @@
+"""Write down what came of the jobs that were run: acks in a group, the rest one by one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from django.db import DataError, IntegrityError
+
+from .exceptions import LeaseLost
+from .executor import Job, Outcome, Verb
+from .states import DeathReason, HeldReason, ResultOutcome
+from .store import Ack, BaseStore, ErrorRecord
+
+logger = logging.getLogger("django_workqueue.settler")
+
+REFUSED = (DataError, IntegrityError)
+"""What a database says to a value it will not store; asking again cannot help."""
+
+LOST = "lost"
+UNKNOWN = "settled or lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A job whose settle was answered, and where it is now.
+
+    LOST: another claim has it, or had it. UNKNOWN: an earlier answer was lost, and nothing tells.
+    """
+
+    job: Job
+    place: str
+
+
+def settle(
+    store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled], None]
+) -> None:
+    """Write the outcomes of *jobs*; call *on_settled* for each as soon as it was answered.
+
+    Raises the database's error if it could not be reached: a job that was not answered is given
+    again, under the same token.
+    """
+    acks = [job for job in jobs if job.outcome is not None and job.outcome.verb is Verb.ACK]
+    for settled in _ack(store, acks):
+        on_settled(settled)
+    for job in jobs:
+        if job.outcome is None or job.outcome.verb is not Verb.ACK:
+            on_settled(_settle_one(store, job))
+
+
+def _ack(store: BaseStore, jobs: Sequence[Job]) -> Iterator[Settled]:
+    if not jobs:
+        return
+    try:
+        settled = store.ack([_as_ack(job) for job in jobs])
+    except REFUSED as error:
+        if len(jobs) == 1:
+            yield _minimal(store, jobs[0], error)
+            return
+        # One bad value must not keep the others from being settled.
+        half = len(jobs) // 2
+        yield from _ack(store, jobs[:half])
+        yield from _ack(store, jobs[half:])
+        return
+    for job in jobs:
+        held = job.claim.hold in settled
+        yield Settled(job, ResultOutcome.SUCCEEDED) if held else _not_held(store, job)
+
+
+def _not_held(store: BaseStore, job: Job) -> Settled:
+    """Return what a settle means that found no row.
+
+    After one whose answer was lost, the row may be gone because that one was written: the result
+    carries the token, and where none is kept nobody can tell. It is no error outcome.
+    """
+    if not job.settle_retried:
+        return Settled(job, LOST)
+    written = store.results().filter(pk=job.claim.id, token=job.claim.token).exists()
+    return Settled(job, ResultOutcome.SUCCEEDED if written else UNKNOWN)
+
+
+def _as_ack(job: Job) -> Ack:
+    assert job.outcome is not None
+    return Ack(
+        claim=job.claim,
+        value=job.outcome.value,
+        started_at=job.claim.moment(job.outcome.started),
+    )
+
+
+def _settle_one(store: BaseStore, job: Job) -> Settled:
+    try:
+        return Settled(job, _write(store, job, job.outcome))
+    except LeaseLost:
+        return _not_held(store, job)
+    except REFUSED as error:
+        return _minimal(store, job, error)
+
+
+def _write(store: BaseStore, job: Job, outcome: Outcome | None) -> str:
+    claim = job.claim
+    if outcome is None:
+        return store.release(claim)
+    if outcome.verb is Verb.RELEASE or outcome.error is None:
+        return store.release(claim, delay_seconds=outcome.delay_seconds)
+    if outcome.verb is Verb.RETRY:
+        return store.retry(claim, outcome.delay_seconds, outcome.error)
+    if outcome.verb is Verb.HOLD:
+        return store.hold(claim, HeldReason.UNKNOWN, outcome.delay_seconds, outcome.error)
+    return store.bury(claim, outcome.reason or DeathReason.TERMINAL, outcome.error)
+
+
+def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
+    """Settle under the same token without the content that the database refused.
+
+    A value that cannot be stored buries the job: its work was done, and is not done again.
+    """
+    logger.error(
+        "outcome refused by the database",
+        extra={"job_id": job.claim.id, "task": job.claim.task},
+        exc_info=error,
+    )
+    outcome = job.outcome
+    assert outcome is not None
+    told = f"The database refused the outcome: {type(error).__name__}"
+    record = ErrorRecord(
+        attempt=job.claim.attempt,
+        worker=job.claim.worker_id,
+        started=job.claim.moment(outcome.started),
+        ended=job.claim.moment(outcome.ended),
+        outcome=DeathReason.UNSTORABLE_RESULT,
+        exception_class="" if outcome.error is None else outcome.error.exception_class,
+        message=told,
+    )
+    bare = replace(outcome, error=record)
+    if outcome.verb is Verb.ACK:
+        bare = replace(bare, verb=Verb.BURY, reason=DeathReason.UNSTORABLE_RESULT)
+    try:
+        return Settled(job, _write(store, job, bare))
+    except LeaseLost:
+        return Settled(job, LOST)

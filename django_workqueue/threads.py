@@ -1,0 +1,134 @@
+"""Executor threads: they take jobs in the order given, run them, and hand back outcomes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from django.db import DatabaseError, connections
+
+from . import clock, conf
+from .exceptions import LeaseLost
+from .executor import Job, clean_connections, execute, tell_finished
+from .store import get_store
+
+
+class Executors:
+    """*count* daemon threads. *on_outcome* is called, in their threads, after each job."""
+
+    def __init__(
+        self, count: int, settings: conf.Settings, on_outcome: Callable[[], None]
+    ) -> None:
+        self.count = count
+        self._settings = settings
+        self._on_outcome = on_outcome
+        self._changed = threading.Condition()
+        self._waiting: deque[Job] = deque()
+        self._to_tell: deque[Sequence[Job]] = deque()
+        self._done: deque[Job] = deque()
+        self._running: set[Job] = set()
+        self._stopping = False
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        for number in range(self.count):
+            thread = threading.Thread(
+                target=self._run, name=f"workqueue-executor-{number}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    @property
+    def room(self) -> int:
+        """How many more jobs could start now."""
+        with self._changed:
+            return self.count - len(self._waiting) - len(self._running)
+
+    def put(self, jobs: Sequence[Job]) -> None:
+        with self._changed:
+            self._waiting.extend(jobs)
+            self._changed.notify(len(jobs))
+
+    def tell(self, jobs: Sequence[Job]) -> None:
+        """Send Django's signals for settled jobs, in an executor thread: receivers are user code."""
+        with self._changed:
+            self._to_tell.append(jobs)
+            self._changed.notify()
+
+    def take_done(self) -> list[Job]:
+        """Return jobs with an outcome that were not taken before."""
+        with self._changed:
+            done = list(self._done)
+            self._done.clear()
+        return done
+
+    def take_unstarted(self) -> list[Job]:
+        """Return the jobs that no thread began; none of them will run."""
+        with self._changed:
+            unstarted = list(self._waiting)
+            self._waiting.clear()
+        return unstarted
+
+    def running(self) -> list[Job]:
+        with self._changed:
+            return list(self._running)
+
+    def stop(self, timeout: float) -> bool:
+        """Let the threads end once they have nothing to do; return whether they all did in time."""
+        ends = clock.monotonic() + timeout
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(max(ends - clock.monotonic(), 0.0))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self) -> None:
+        try:
+            while (work := self._next()) is not None:
+                if isinstance(work, Job):
+                    self._run_job(work)
+                else:
+                    tell_finished(work)
+                    clean_connections()
+        finally:
+            connections.close_all()
+
+    def _next(self) -> Job | Sequence[Job] | None:
+        with self._changed:
+            while True:
+                if self._to_tell:
+                    return self._to_tell.popleft()
+                if self._waiting:
+                    job = self._waiting.popleft()
+                    self._running.add(job)
+                    return job
+                if self._stopping:
+                    return None
+                self._changed.wait()
+
+    def _run_job(self, job: Job) -> None:
+        if self._may_start(job):
+            job.started = clock.monotonic()
+            job.outcome = execute(job, self._settings)
+        with self._changed:
+            self._running.discard(job)
+            self._done.append(job)
+        self._on_outcome()
+
+    def _may_start(self, job: Job) -> bool:
+        """Mark a job of one attempt as started in its row, before its body runs.
+
+        If it lapses unmarked it is refunded: such a job is run at most once, and never dies
+        without having run. A job that was not marked is not run; it goes back.
+        """
+        if job.lease_lost.is_set():
+            return False
+        if job.claim.max_attempts > 1:
+            return True
+        try:
+            return bool(get_store().mark_started([job.claim]))
+        except (DatabaseError, LeaseLost):
+            connections.close_all()
+            return False

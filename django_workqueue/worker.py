@@ -1,0 +1,336 @@
+"""One worker process: claim, run, settle, extend.
+
+The main thread claims and settles, executor threads run, one thread extends leases and one
+sweeps, each on a connection of its own. No transaction is open while a task runs (I5).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.db import connections
+
+from . import clock, conf, registry
+from .exceptions import LeaseLost
+from .executor import Job, Verb
+from .extender import DATABASE_FAULTS, Extender, fault_pause
+from .ids import new_token
+from .loop import Loop
+from .settler import LOST, Settled, settle
+from .states import HeldReason, Lane, Place, ResultOutcome
+from .store import BaseStore, Claim, Hold, get_store
+from .sweeper import Sweeper
+from .threads import Executors
+
+logger = logging.getLogger("django_workqueue.worker")
+
+UNHOLD_SECONDS = 5.0
+CUT_DELAY_SECONDS = 1.0
+ENDS = (ResultOutcome.SUCCEEDED, ResultOutcome.CANCELLED, Place.DEAD, "dropped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What one worker does. *queues* None: every queue, in turn; else the order is preference."""
+
+    queues: tuple[str, ...] | None = None
+    threads: int = 4
+    lease_seconds: float = 30.0
+    poll_seconds: float = 1.0
+    grace_seconds: float = 30.0
+    max_jobs: int | None = None
+    drain: bool = False
+    sweep: bool = True
+
+
+class Ended(StrEnum):
+    """How a worker ended."""
+
+    DONE = "done"
+    GRACE_OVER = "grace over"
+    CUT = "cut"
+
+
+def new_worker_id() -> str:
+    """Return an id that is never used again, also where containers share a host name."""
+    return f"{socket.gethostname()[:100]}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
+
+
+class Worker:
+    """Runs jobs until it is stopped, drained, or has run ``max_jobs``."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        on_settled: Callable[[Settled], None] = lambda settled: None,
+    ) -> None:
+        self.id = new_worker_id()
+        self.options = options
+        self.store: BaseStore = get_store()
+        self.settings = conf.current()
+        self._on_settled = on_settled
+        self._loop = Loop(self._step, errors=DATABASE_FAULTS, on_error=self._on_fault)
+        self._executors = Executors(options.threads, self.settings, self._loop.wake)
+        self._extender = Extender(self.store, self._in_flight, options.lease_seconds)
+        self._helpers = [self._extender.loop()]
+        if options.sweep:
+            sweeper = Sweeper(self.store, self.settings, options.lease_seconds)
+            self._helpers.append(sweeper.loop())
+        # Jobs in this process by hold, and those whose outcome waits to be written.
+        self._jobs: dict[Hold, Job] = {}
+        self._jobs_lock = threading.Lock()
+        self._unwritten: list[Job] = []
+        self._signals = 0
+        self._stop_asked: float | None = None
+        self._claimed_count = 0
+        self._unhold_at = 0.0
+        self._last_queue = ""
+        self._unknown: set[str] = set()
+        self._fault_count = 0
+        self._strays_possible = False
+        self._ended = Ended.DONE
+
+    # Life
+
+    def run(self) -> Ended:
+        """Work in this thread until the end; return how it came."""
+        self._executors.start()
+        for helper in self._helpers:
+            helper.run_thread("workqueue-helper")
+        try:
+            self._loop.run()
+        finally:
+            self._close()
+        return self._ended
+
+    def stop(self, count: int = 1) -> None:
+        """Stop claiming and end; asked twice, at once. Safe in a signal handler."""
+        self._signals = max(self._signals, count)
+        self._loop.wake()
+
+    def _close(self) -> None:
+        for helper in self._helpers:
+            helper.stop()
+        if self._ended is Ended.DONE:
+            self._executors.stop(timeout=self.options.grace_seconds)
+        for helper in self._helpers:
+            helper.join(timeout=5.0)
+        connections.close_all()
+
+    # A step: settle, claim, sleep
+
+    def _step(self) -> float:
+        self._settle()
+        if self._fault_count:
+            logger.warning("database is back", extra={"worker_id": self.id})
+            self._fault_count = 0
+        if self._strays_possible:
+            self._release_strays()
+        if self._signals or self._stop_asked is not None:
+            return self._wind_down()
+        room = self._room()
+        claimed = self._claim(room) if room > 0 else 0
+        if claimed:
+            return 0.0 if claimed < room else self.options.poll_seconds
+        if self._enough():
+            self._stop_asked = clock.monotonic()
+            return 0.0
+        return self._idle_seconds(room)
+
+    def _room(self) -> int:
+        room = self._executors.room
+        if self.options.max_jobs is not None:
+            room = min(room, self.options.max_jobs - self._claimed_count)
+        return room
+
+    def _enough(self) -> bool:
+        """Tell whether the worker came to its end by itself."""
+        if self.options.max_jobs is not None and self._claimed_count >= self.options.max_jobs:
+            return True
+        return self.options.drain and not self._jobs and self._nothing_due()
+
+    def _nothing_due(self) -> bool:
+        return self.store.seconds_to_due() != 0.0 and not self._claimable_queues()
+
+    def _idle_seconds(self, room: int) -> float:
+        poll = self.options.poll_seconds * random.uniform(0.8, 1.0)
+        if room <= 0:
+            return poll
+        due = self.store.seconds_to_due()
+        # 0.0: due, but not for this worker; the poll is often enough to look again.
+        return poll if not due else min(poll, due)
+
+    # Claiming
+
+    def _claim(self, room: int) -> int:
+        """Claim up to *room* jobs, queue by queue; return how many."""
+        if clock.monotonic() >= self._unhold_at:
+            self.store.unhold(HeldReason.UNKNOWN, registry.paths())
+            self._unhold_at = clock.monotonic() + UNHOLD_SECONDS
+            self._unknown = {path for path in self._unknown if registry.get(path) is None}
+        if self.store.seconds_to_due() == 0.0:
+            self.store.promote()
+        count = 0
+        for name in self._claimable_queues():
+            if count >= room:
+                break
+            claims = self._claim_queue(name, room - count)
+            count += len(claims)
+            if claims:
+                self._last_queue = name
+        return count
+
+    def _claimable_queues(self) -> list[str]:
+        ready = self.store.ready_queues(Lane.TASK)
+        if self.options.queues is not None:
+            return [name for name in self.options.queues if name in ready]
+        # All queues, beginning behind the one served last.
+        return [name for name in ready if name > self._last_queue] + [
+            name for name in ready if name <= self._last_queue
+        ]
+
+    def _claim_queue(self, name: str, limit: int) -> Sequence[Claim]:
+        self._strays_possible = True
+        claims = self.store.claim(
+            Lane.TASK,
+            name,
+            worker_id=self.id,
+            token=new_token(),
+            limit=limit,
+            lease_seconds=self.options.lease_seconds,
+            exclude_tasks=self._unknown,
+        )
+        self._strays_possible = False
+        jobs = [Job(claim) for claim in claims]
+        with self._jobs_lock:
+            self._jobs |= {job.claim.hold: job for job in jobs}
+        self._claimed_count += len(jobs)
+        self._executors.put(jobs)
+        return claims
+
+    def _release_strays(self) -> None:
+        """Give back what a claim took whose answer never came."""
+        with self._jobs_lock:
+            known = set(self._jobs)
+        count = self.store.release_strays(self.id, known)
+        if count:
+            logger.warning("stray claims released", extra={"worker_id": self.id, "count": count})
+        self._strays_possible = False
+
+    # Settling
+
+    def _settle(self) -> None:
+        """Write the outcomes that have gathered. A job leaves ``_jobs`` only after its settle."""
+        self._unwritten += self._executors.take_done()
+        if not self._unwritten:
+            return
+        given = [job for job in self._unwritten if not job.lease_lost.is_set()]
+        for job in self._unwritten:
+            if job.lease_lost.is_set():
+                self._on_answer(Settled(job, LOST))
+        finished: list[Job] = []
+
+        def answered(settled: Settled) -> None:
+            self._on_answer(settled)
+            outcome = settled.job.outcome
+            if settled.place in ENDS and outcome is not None:
+                finished.append(settled.job)
+
+        try:
+            settle(self.store, given, answered)
+        except DATABASE_FAULTS:
+            for job in self._unwritten:
+                job.settle_retried = True
+            raise
+        finally:
+            if finished:
+                self._executors.tell(finished)
+
+    def _on_answer(self, settled: Settled) -> None:
+        job = settled.job
+        self._unwritten.remove(job)
+        with self._jobs_lock:
+            self._jobs.pop(job.claim.hold, None)
+        if job.outcome is not None and job.outcome.verb is Verb.HOLD:
+            if registry.get(job.claim.task) is None:
+                self._unknown.add(job.claim.task)
+        if settled.place == LOST:
+            logger.warning("job lost to another claim", extra=self._fields(job))
+        self._on_settled(settled)
+
+    def _in_flight(self) -> list[Job]:
+        with self._jobs_lock:
+            return list(self._jobs.values())
+
+    def _fields(self, job: Job) -> dict[str, object]:
+        claim = job.claim
+        return {
+            "job_id": claim.id,
+            "task": claim.task,
+            "queue": claim.queue_name,
+            "attempt": claim.attempt,
+            "worker_id": self.id,
+        }
+
+    # Ending
+
+    def _wind_down(self) -> float:
+        """Give back what has not started, wait for what runs, at most ``grace_seconds``."""
+        if self._stop_asked is None:
+            self._stop_asked = clock.monotonic()
+            logger.info("worker stops", extra={"worker_id": self.id})
+        if self._signals:
+            for job in self._executors.take_unstarted():
+                self._release(job, delay_seconds=0.0)
+        if not self._jobs:
+            self._loop.stop()
+            return 0.0
+        if self._out_of_time():
+            for job in self._in_flight():
+                self._release(job, CUT_DELAY_SECONDS)
+            self._loop.stop()
+            return 0.0
+        return min(self.options.poll_seconds, 0.1)
+
+    def _out_of_time(self) -> bool:
+        """Tell whether what still runs has to be cut short, and note how this worker ended."""
+        if self._signals >= 2:
+            self._ended = Ended.CUT
+        elif self._signals and self._stop_asked is not None:
+            if clock.monotonic() - self._stop_asked >= self.options.grace_seconds:
+                self._ended = Ended.GRACE_OVER
+        return self._ended is not Ended.DONE
+
+    def _release(self, job: Job, delay_seconds: float) -> None:
+        """Give *job* back with its attempt refunded.
+
+        One that runs goes back with a delay: its body can no longer be stopped but with the
+        process, which ends at once.
+        """
+        try:
+            self.store.release(job.claim, delay_seconds=delay_seconds)
+        except LeaseLost:
+            logger.warning("job lost to another claim", extra=self._fields(job))
+        with self._jobs_lock:
+            self._jobs.pop(job.claim.hold, None)
+
+    def _on_fault(self, error: Exception) -> float:
+        """Go on without the database for a while: at most a sixth of the lease, or 10 s."""
+        connections.close_all()
+        if not self._fault_count:
+            logger.warning(
+                "database cannot be used", extra={"worker_id": self.id}, exc_info=error
+            )
+        self._fault_count += 1
+        if (self._signals and self._out_of_time()) or (self._signals and not self._jobs):
+            self._loop.stop()
+        return fault_pause(self._fault_count, self.options.lease_seconds)
