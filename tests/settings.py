@@ -104,6 +104,8 @@ TEMPLATES = [
 
 TASKS = {"default": {"BACKEND": "django_workqueue.backend.WorkQueueBackend", "QUEUES": []}}
 
+WORKQUEUE: dict[str, Any] = {}
+
 SECRET_KEY = "for tests only"
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
