@@ -120,10 +120,16 @@ def _execute(job: Job, started: float, settings: conf.Settings) -> Outcome:
         return _failed(job, task, started, error, settings)
     left_open = clean_connections()
     if left_open:
-        return _failed(job, task, started, TransactionLeftOpen(
-            f"A task must end the transactions it began, and one was left open on "
-            f"{', '.join(left_open)}. It was rolled back; use transaction.atomic()."
-        ), settings)
+        return _failed(
+            job,
+            task,
+            started,
+            TransactionLeftOpen(
+                f"A task must end the transactions it began, and one was left open on "
+                f"{', '.join(left_open)}. It was rolled back; use transaction.atomic()."
+            ),
+            settings,
+        )
     return _succeeded(job, started, value, settings)
 
 
@@ -157,9 +163,7 @@ def _succeeded(job: Job, started: float, value: Any, settings: conf.Settings) ->
     if job.claim.result_ttl == 0:
         return Outcome(verb=Verb.ACK, started=started, ended=ended)
     try:
-        text = payload.encode(
-            value, max_bytes=settings.result_max_bytes, root="the return value"
-        )
+        text = payload.encode(value, max_bytes=settings.result_max_bytes, root="the return value")
     except PayloadError as error:
         # The work was done: it is not done again because its value cannot be kept.
         record = _record(job, started, ended, DeathReason.UNSTORABLE_RESULT, error, settings)

@@ -10,9 +10,9 @@ from typing import Any
 from django.db.models import CharField, Value
 
 from .compat import TaskError, TaskResult, TaskResultStatus
+from .exceptions import WorkerLost, WorkQueueError
 from .models import DeadJob, LiveJob, Result
 from .models.fields import JSONTextField, MomentField
-from .exceptions import WorkerLost, WorkQueueError
 from .states import DJANGO_STATUS, Place, State
 
 

@@ -33,9 +33,7 @@ class Settled:
     place: str
 
 
-def settle(
-    store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled], None]
-) -> None:
+def settle(store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled], None]) -> None:
     """Write the outcomes of *jobs*; call *on_settled* for each as soon as it was answered.
 
     Raises the database's error if it could not be reached: a job that was not answered is given

@@ -32,9 +32,7 @@ class SweepReport:
     purged: dict[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        counts = {
-            name: len(getattr(self, name)) for name in ("reclaimed", "expired", "buried")
-        }
+        counts = {name: len(getattr(self, name)) for name in ("reclaimed", "expired", "buried")}
         jobs = [
             {**asdict(job), "id": str(job.id)}
             for job in (*self.expired, *self.reclaimed, *self.buried)

@@ -17,9 +17,7 @@ from .store import get_store
 class Executors:
     """*count* daemon threads. *on_outcome* is called, in their threads, after each job."""
 
-    def __init__(
-        self, count: int, settings: conf.Settings, on_outcome: Callable[[], None]
-    ) -> None:
+    def __init__(self, count: int, settings: conf.Settings, on_outcome: Callable[[], None]) -> None:
         self.count = count
         self._settings = settings
         self._on_outcome = on_outcome

@@ -327,9 +327,7 @@ class Worker:
         """Go on without the database for a while: at most a sixth of the lease, or 10 s."""
         connections.close_all()
         if not self._fault_count:
-            logger.warning(
-                "database cannot be used", extra={"worker_id": self.id}, exc_info=error
-            )
+            logger.warning("database cannot be used", extra={"worker_id": self.id}, exc_info=error)
         self._fault_count += 1
         if (self._signals and self._out_of_time()) or (self._signals and not self._jobs):
             self._loop.stop()

@@ -20,8 +20,8 @@ ORDER = """
     models
     store
     wakeup locks limits results
-    enqueueing tasks backend queues schedules outbox
-    executor loop worker relay scheduler sweeper supervisor doctor
+    enqueueing tasks calls backend queues schedules outbox
+    executor loop extender threads settler sweeper worker relay scheduler supervisor doctor
     checks admin apps commands
     contrib testing
 """.split()  # noqa: SIM905 - a line a group, as the design draws them

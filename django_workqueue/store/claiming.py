@@ -14,7 +14,7 @@ from ..models import LiveJob, Queue
 from ..models.fields import EncodedJSON, from_database
 from ..states import HeldReason, Lane, State
 from .core import StoreCore
-from .records import CLAIM_COLUMNS, Claim
+from .records import CLAIM_COLUMNS, Claim, Hold
 
 BATCH: Final = 500
 PAIRS_PER_STATEMENT: Final = 200

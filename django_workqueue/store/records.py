@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from .. import clock
-from ..states import DeathReason, Lane
 from ..ids import new_id
+from ..states import DeathReason, Lane
 
 ERRORS_KEPT = 25
 """Error records kept on a row: the first, and the newest of the rest."""
