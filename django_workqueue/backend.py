@@ -37,7 +37,9 @@ class WorkQueueBackend(BaseTaskBackend):
 
     # The store is imported inside the methods: a module with tasks imports before apps are ready.
 
-    def enqueue(self, task: Task, args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult:
+    def enqueue(
+        self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult[..., Any]:
         """Write a job in the caller's transaction of the queue's database; return its result.
 
         Raises ArgumentsError for a call that does not fit the task's signature and PayloadError
@@ -54,8 +56,8 @@ class WorkQueueBackend(BaseTaskBackend):
         return result
 
     def enqueue_many(
-        self, task: Task, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[TaskResult]:
+        self, task: Task[..., Any], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult[..., Any]]:
         """Write one job for each ``(args, kwargs)``, all or none; return results in order."""
         from . import calls as as_jobs
         from . import conf, enqueueing
@@ -72,12 +74,12 @@ class WorkQueueBackend(BaseTaskBackend):
         return results
 
     async def aenqueue_many(
-        self, task: Task, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[TaskResult]:
+        self, task: Task[..., Any], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult[..., Any]]:
         """See enqueue_many()."""
         return await sync_to_async(self.enqueue_many, thread_sensitive=True)(task, calls)
 
-    def get_result(self, result_id: str) -> TaskResult:
+    def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the result of the job, live, dead or finished.
 
         Raises TaskResultDoesNotExist where there is none (any more), and UnknownTask where its
@@ -103,10 +105,10 @@ class WorkQueueBackend(BaseTaskBackend):
             )
         return results.task_result(found, task)
 
-    def check(self, **kwargs: Any) -> Iterable[CheckMessage]:
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
         return []
 
-    def _ours(self, task: Task) -> WorkQueueTask:
+    def _ours(self, task: Task[..., Any]) -> WorkQueueTask:
         if not isinstance(task, WorkQueueTask):
             raise InvalidTask(
                 f"{type(self).__qualname__} takes tasks that were declared for it, got {task!r:.80}. "

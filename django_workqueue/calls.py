@@ -51,7 +51,7 @@ def new_job(
     )
 
 
-def checked_name(what: str, name: str) -> str:
+def checked_name(what: str, name: Any) -> str:
     """Return *name* if every database stores it as it is. Raises PayloadError otherwise."""
     if not isinstance(name, str) or len(name) > NAME_LENGTH:
         raise PayloadError(
@@ -78,7 +78,7 @@ def _unique_key(task: WorkQueueTask, args: Sequence[Any], kwargs: Mapping[str, A
     return key
 
 
-def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult:
+def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult[..., Any]:
     """Return the TaskResult of a job that was just written. Its arguments are what the task gets:
     tuples arrive as lists, keys as strings.
     """
@@ -99,7 +99,7 @@ def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult:
     )
 
 
-def placed_result(task: WorkQueueTask, job: NewJob, placed: Placed) -> TaskResult:
+def placed_result(task: WorkQueueTask, job: NewJob, placed: Placed) -> TaskResult[..., Any]:
     """Return the TaskResult of a call: of the job it made, or of the one that holds its key."""
     if placed.holder is not None:
         return results.task_result(placed.holder, task)

@@ -73,7 +73,7 @@ class Job:
     progress: str | None = None
     started: float | None = None
     outcome: Outcome | None = None
-    result: TaskResult | None = None
+    result: TaskResult[..., Any] | None = None
     # A settle was sent whose answer never came.
     settle_retried: bool = False
 
@@ -309,7 +309,7 @@ def _record(
 
 def _running_result(
     claim: Claim, task: WorkQueueTask, args: list[Any], kwargs: dict[str, Any]
-) -> TaskResult:
+) -> TaskResult[..., Any]:
     errors: list[dict[str, Any]] = payload.decode(claim.errors)
     worker_ids: list[str] = payload.decode(claim.worker_ids)
     return TaskResult(

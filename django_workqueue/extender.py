@@ -25,7 +25,7 @@ def fault_pause(count: int, lease_seconds: float) -> float:
     At most a sixth of the lease, so that a lease is extended before it ends, and 10 s.
     """
     most = min(lease_seconds / 6, MAX_PAUSE_SECONDS)
-    return random.uniform(0.5, 1.0) * min(0.1 * 2 ** min(count, 10), most)
+    return random.uniform(0.5, 1.0) * min(0.1 * 2.0 ** min(count, 10), most)
 
 
 class Extender:

@@ -20,7 +20,7 @@ _discovery = threading.Lock()
 _discovered: set[tuple[str, ...]] = set()
 
 
-def add(task: Task) -> None:
+def add(task: Task[..., Any]) -> None:
     """Register *task* under its dotted path.
 
     A copy with other options (``using``) does not take the declared task's place; a function

@@ -84,7 +84,7 @@ def find(alias: str, job_id: uuid.UUID) -> Found | None:
     return None
 
 
-def task_result(found: Found, task: Any) -> TaskResult:
+def task_result(found: Found, task: Any) -> TaskResult[..., Any]:
     """Return Django's TaskResult for *found*, a job of *task*."""
     call = found.payload if isinstance(found.payload, dict) else {}
     running = found.state == State.RUNNING
@@ -92,7 +92,7 @@ def task_result(found: Found, task: Any) -> TaskResult:
     if found.claimed_at is not None and (running or found.state not in (*State, Place.DEAD)):
         starts.append(found.claimed_at)
     worker_ids = found.worker_ids + ([found.worker_id] if running and found.worker_id else [])
-    result = TaskResult(
+    result: TaskResult[..., Any] = TaskResult(
         task=task,
         id=str(found.id),
         status=TaskResultStatus[DJANGO_STATUS[found.state]],

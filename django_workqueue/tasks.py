@@ -46,7 +46,7 @@ MAX_MAX_ATTEMPTS: Final = 32_767
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkQueueTask(Task):
+class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
     """A task with options. None stands for the setting, resolved when a job is enqueued."""
 
     max_attempts: int | None = None
@@ -86,13 +86,13 @@ class WorkQueueTask(Task):
 
     def enqueue_many(
         self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[TaskResult]:
+    ) -> list[TaskResult[..., Any]]:
         """Enqueue one job for each ``(args, kwargs)`` in bounded statements; results in order."""
         backend: Any = self.get_backend()
         many = getattr(backend, "enqueue_many", None)
         if many is None:
             return [backend.enqueue(self, list(args), dict(kwargs)) for args, kwargs in calls]
-        results: list[TaskResult] = many(self, calls)
+        results: list[TaskResult[..., Any]] = many(self, calls)
         return results
 
 
@@ -239,7 +239,7 @@ def _is_seconds(value: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context(TaskContext):
+class Context(TaskContext):  # type: ignore[misc,type-arg]  # frozen, and not generic, when it runs
     """What a task with ``takes_context=True`` is given first."""
 
     job_id: uuid.UUID

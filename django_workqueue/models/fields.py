@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.db import models
 from django.db.models import Q
@@ -13,19 +13,30 @@ from django.utils import timezone
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
     from django.db.backends.base.schema import BaseDatabaseSchemaEditor
-
-    MomentBase = models.DateTimeField[datetime | str, datetime]
-    JSONTextBase = models.TextField[Any, Any]
-    ExactCharBase = models.CharField[str, str]
+    from django.db.models import CharField, DateTimeField, TextField
 else:
-    MomentBase = models.DateTimeField
-    JSONTextBase = models.TextField
-    ExactCharBase = models.CharField
+    # Generic for type checkers only: Django's fields cannot be subscripted when they run.
+    class Subscriptable:
+        def __class_getitem__(cls, item):
+            return cls
+
+    class DateTimeField(Subscriptable, models.DateTimeField):
+        pass
+
+    class TextField(Subscriptable, models.TextField):
+        pass
+
+    class CharField(Subscriptable, models.CharField):
+        pass
+
+
+SetType = TypeVar("SetType", contravariant=True)
+GetType = TypeVar("GetType", covariant=True)
 
 SQLITE_MOMENT = "%Y-%m-%d %H:%M:%S.%f"
 
 
-class MomentField(MomentBase):
+class MomentField(DateTimeField[SetType, GetType]):
     """A moment: aware, UTC, six digits, whatever ``USE_TZ`` and the session's zone say.
 
     ``timestamp with time zone`` on PostgreSQL, ``datetime(6)`` in UTC on MariaDB and MySQL, text
@@ -104,7 +115,7 @@ class EncodedJSON(str):
     __slots__ = ()
 
 
-class JSONTextField(JSONTextBase):
+class JSONTextField(TextField[SetType, GetType]):
     """A JSON value kept as text: the same characters on every database.
 
     Not Django's JSONField: ``jsonb`` reorders keys, turns 1e16 into a whole number and refuses
@@ -129,7 +140,7 @@ class JSONTextField(JSONTextBase):
         return json.loads(value) if isinstance(value, EncodedJSON) else value
 
 
-class ExactCharField(ExactCharBase):
+class ExactCharField(CharField[SetType, GetType]):
     """Text compared exactly: "Key", "key" and "key " are three names on every database."""
 
     def get_internal_type(self) -> str:

@@ -70,7 +70,7 @@ class JobFacts(models.Model):
     dead_letter = models.BooleanField(default=True)
     atomic = models.BooleanField(default=False)
     headers = JSONTextField(default=dict)
-    errors = JSONTextField(default=list)
+    errors: JSONTextField[Any, Any] = JSONTextField(default=list)
     progress = JSONTextField(null=True)
 
     class Meta:

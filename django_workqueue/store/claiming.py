@@ -43,7 +43,8 @@ class Claiming(StoreCore):
             return None
         current = from_database(row[1])
         assert current is not None
-        return max((row[0] - current).total_seconds(), 0.0)
+        seconds: float = (row[0] - current).total_seconds()
+        return max(seconds, 0.0)
 
     def promote(self, *, limit: int = BATCH, now: datetime | None = None) -> int:
         """Make scheduled jobs that are due ready, the earliest first; return how many.
@@ -257,7 +258,7 @@ class Claiming(StoreCore):
                 f"WHERE {where} RETURNING {columns}",
                 [*params, *where_params],
             )
-            return cursor.fetchall()
+            return list(cursor.fetchall())
 
     def held_sql(self, holds: Sequence[Hold]) -> tuple[str, list[Any]]:
         """Return the condition under which a row is running under one of *holds*."""

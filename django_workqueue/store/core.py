@@ -24,13 +24,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound="StoreCore")
 
 OWN_RETRIES = 3
 
 
-def transition(
-    method: Callable[Concatenate[Any, P], R],
-) -> Callable[Concatenate[Any, P], R]:
+def transition(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Run *method* in one transaction; run it again, whole, after a deadlock if we own it.
 
     Inside a caller's ``atomic()`` it joins that transaction, and an error is the caller's: a
@@ -38,7 +37,7 @@ def transition(
     """
 
     @functools.wraps(method)
-    def run(store: StoreCore, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(store: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if store.connection.in_atomic_block:
             return method(store, *args, **kwargs)
         for attempt in range(OWN_RETRIES + 1):

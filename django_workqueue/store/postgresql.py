@@ -49,7 +49,7 @@ class PostgreSQLStore(BaseStore):
         # has only the id.
         with self.connection.cursor() as cursor:
             cursor.execute(sql, [*where_params, limit, *changes_params])
-            return cursor.fetchall()
+            return list(cursor.fetchall())
 
     def held_sql(self, holds: Sequence[Hold]) -> tuple[str, list[Any]]:
         # Rows are locked by id before they are changed: the extender and the settler of a worker

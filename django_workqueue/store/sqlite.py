@@ -38,4 +38,4 @@ class SQLiteStore(BaseStore):
         )
         with self.connection.cursor() as cursor:
             cursor.execute(sql, [*changes_params, *where_params, limit])
-            return cursor.fetchall()
+            return list(cursor.fetchall())
