@@ -37,7 +37,7 @@ class WorkQueueBackend(BaseTaskBackend):
 
     # The store is imported inside the methods: a module with tasks imports before apps are ready.
 
-    def enqueue(
+    def enqueue(  # type: ignore[override]  # looser than a signature's own types
         self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> TaskResult[..., Any]:
         """Write a job in the caller's transaction of the queue's database; return its result.
@@ -111,7 +111,7 @@ class WorkQueueBackend(BaseTaskBackend):
     def _ours(self, task: Task[..., Any]) -> WorkQueueTask:
         if not isinstance(task, WorkQueueTask):
             raise InvalidTask(
-                f"{type(self).__qualname__} takes tasks that were declared for it, got {task!r:.80}. "
+                f"{type(self).__qualname__} takes tasks declared for it, got {task!r:.80}. "
                 "Declare the function with @task and this backend's alias."
             )
         self.validate_task(task)

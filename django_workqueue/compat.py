@@ -1,4 +1,4 @@
-"""Django's Tasks API under one name: ``django.tasks`` if present, else the backport ``django_tasks``.
+"""Django's Tasks API under one name: ``django.tasks``, or else the backport ``django_tasks``.
 
 The two are told apart here and nowhere else.
 """

@@ -278,7 +278,7 @@ def _snooze_seconds(seconds: Any) -> float:
     return SNOOZE_FALLBACK_SECONDS
 
 
-def _record(
+def _record(  # noqa: PLR0917  # the facts of one record, in its own order
     job: Job,
     started: float,
     ended: float,

@@ -180,53 +180,55 @@ def _signature(func: Callable[..., Any]) -> inspect.Signature:
 
 def check_options(target: WorkQueueTask) -> None:
     """Raise InvalidTask for the first option that cannot be used; put the rest in their form."""
-    name = getattr(target.func, "__qualname__", repr(target.func))
+    _check_numbers(target)
+    for option in ("retry_on", "terminal_on"):
+        object.__setattr__(target, option, _classes(target, option))
+    for option, allowed in (("unique_while", tuple(UniqueWhile)), ("on_conflict", CONFLICTS)):
+        if getattr(target, option) not in allowed:
+            raise refusal(target, option, f"one of {', '.join(allowed)}")
+    key = target.unique_key
+    if key is not None and not isinstance(key, str) and not callable(key):
+        raise refusal(target, "unique_key", "a string or a function of the arguments")
+    for option in ("atomic", "dead_letter"):
+        if not isinstance(getattr(target, option), bool):
+            raise refusal(target, option, "True or False")
+    if target.atomic and inspect.iscoroutinefunction(target.func):
+        raise refusal(target, "atomic", "False for a coroutine: transactions belong to a thread")
+    try:
+        object.__setattr__(target, "backoff", check_policy(target.backoff))
+    except BackoffError as error:
+        raise InvalidTask(f"backoff of task {_name(target)}: {error}") from error
 
-    def refuse(option: str, rule: str, value: Any, fix: str = "") -> InvalidTask:
-        return InvalidTask(
-            f"{option} of task {name} must be {rule}, got {value!r:.80}. {fix}".strip()
-        )
 
-    value: Any = target.max_attempts
-    if value is not None and not (_is_whole(value) and 1 <= value <= MAX_MAX_ATTEMPTS):
-        raise refuse("max_attempts", f"a whole number from 1 to {MAX_MAX_ATTEMPTS}", value)
+def _check_numbers(target: WorkQueueTask) -> None:
+    most = target.max_attempts
+    if most is not None and not (_is_whole(most) and 1 <= most <= MAX_MAX_ATTEMPTS):
+        raise refusal(target, "max_attempts", f"a whole number from 1 to {MAX_MAX_ATTEMPTS}")
     for option, may_be_zero in (("timeout", False), ("expires", False), ("result_ttl", True)):
         value = getattr(target, option)
         if value is None:
             continue
         if not _is_seconds(value) or value < 0 or (value == 0 and not may_be_zero):
             rule = "0 or more seconds" if may_be_zero else "seconds above 0"
-            raise refuse(option, rule, value)
-    for option in ("retry_on", "terminal_on"):
-        object.__setattr__(target, option, _classes(getattr(target, option), option, refuse))
-    for option, allowed in (
-        ("unique_while", tuple(each.value for each in UniqueWhile)),
-        ("on_conflict", CONFLICTS),
-    ):
-        if getattr(target, option) not in allowed:
-            raise refuse(option, f"one of {', '.join(allowed)}", getattr(target, option))
-    if not (target.unique_key is None or callable(target.unique_key)) and not isinstance(
-        target.unique_key, str
-    ):
-        raise refuse("unique_key", "a string or a function of the arguments", target.unique_key)
-    for option in ("atomic", "dead_letter"):
-        if not isinstance(getattr(target, option), bool):
-            raise refuse(option, "True or False", getattr(target, option))
-    if target.atomic and inspect.iscoroutinefunction(target.func):
-        raise refuse(
-            "atomic", "False", True, "Transactions belong to a thread, not to a coroutine."
-        )
-    try:
-        object.__setattr__(target, "backoff", check_policy(target.backoff))
-    except BackoffError as error:
-        raise InvalidTask(f"backoff of task {name}: {error}") from error
+            raise refusal(target, option, rule)
 
 
-def _classes(value: Any, option: str, refuse: Callable[..., InvalidTask]) -> tuple[Any, ...]:
+def refusal(target: WorkQueueTask, option: str, rule: str) -> InvalidTask:
+    """Return the error for an option of *target* that breaks its rule."""
+    value = getattr(target, option)
+    return InvalidTask(f"{option} of task {_name(target)} must be {rule}, got {value!r:.80}.")
+
+
+def _name(target: WorkQueueTask) -> str:
+    return getattr(target.func, "__qualname__", repr(target.func))
+
+
+def _classes(target: WorkQueueTask, option: str) -> tuple[Any, ...]:
+    value = getattr(target, option)
     classes = value if isinstance(value, tuple | list) else (value,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise refuse(option, "exception classes", value)
+            raise refusal(target, option, "exception classes")
     return tuple(classes)
 
 

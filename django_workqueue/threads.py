@@ -49,7 +49,7 @@ class Executors:
             self._changed.notify(len(jobs))
 
     def tell(self, jobs: Sequence[Job]) -> None:
-        """Send Django's signals for settled jobs, in an executor thread: receivers are user code."""
+        """Send signals for settled jobs, in an executor thread: receivers are user code."""
         with self._changed:
             self._to_tell.append(jobs)
             self._changed.notify()

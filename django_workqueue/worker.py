@@ -260,9 +260,9 @@ class Worker:
         self._unwritten.remove(job)
         with self._jobs_lock:
             self._jobs.pop(job.claim.hold, None)
-        if job.outcome is not None and job.outcome.verb is Verb.HOLD:
-            if registry.get(job.claim.task) is None:
-                self._unknown.add(job.claim.task)
+        held = job.outcome is not None and job.outcome.verb is Verb.HOLD
+        if held and registry.get(job.claim.task) is None:
+            self._unknown.add(job.claim.task)
         if settled.place == LOST:
             logger.warning("job lost to another claim", extra=self._fields(job))
         self._on_settled(settled)
@@ -305,9 +305,12 @@ class Worker:
         """Tell whether what still runs has to be cut short, and note how this worker ended."""
         if self._signals >= 2:
             self._ended = Ended.CUT
-        elif self._signals and self._stop_asked is not None:
-            if clock.monotonic() - self._stop_asked >= self.options.grace_seconds:
-                self._ended = Ended.GRACE_OVER
+        elif (
+            self._signals
+            and self._stop_asked is not None
+            and clock.monotonic() - self._stop_asked >= self.options.grace_seconds
+        ):
+            self._ended = Ended.GRACE_OVER
         return self._ended is not Ended.DONE
 
     def _release(self, job: Job, delay_seconds: float) -> None:

@@ -40,7 +40,7 @@ class WorkQueueCommand(BaseCommand):
         yield store
 
     def checked_setting(self, key: str, value: float | None) -> float:
-        """Return *value*, or the setting's where it is None. Ends the command for an illegal one."""
+        """Return *value*, or the setting's for None. Ends the command for an illegal one."""
         if value is None:
             return float(getattr(conf.current(), key.lower()))
         problem = conf.problem(key, value)

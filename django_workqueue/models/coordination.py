@@ -109,7 +109,7 @@ class Worker(models.Model):
 
 
 class OutboxKey(models.Model):
-    """The last number given to a key of a destination; its row's lock makes numbers follow commits."""
+    """The last number of a key; the lock on its row makes numbers follow commits."""
 
     destination = ExactCharField(max_length=NAME_LENGTH)
     key = ExactCharField(max_length=NAME_LENGTH)

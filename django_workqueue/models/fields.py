@@ -30,13 +30,13 @@ else:
         pass
 
 
-SetType = TypeVar("SetType", contravariant=True)
-GetType = TypeVar("GetType", covariant=True)
+Set_contra = TypeVar("Set_contra", contravariant=True)
+Get_co = TypeVar("Get_co", covariant=True)
 
 SQLITE_MOMENT = "%Y-%m-%d %H:%M:%S.%f"
 
 
-class MomentField(DateTimeField[SetType, GetType]):
+class MomentField(DateTimeField[Set_contra, Get_co]):
     """A moment: aware, UTC, six digits, whatever ``USE_TZ`` and the session's zone say.
 
     ``timestamp with time zone`` on PostgreSQL, ``datetime(6)`` in UTC on MariaDB and MySQL, text
@@ -65,7 +65,10 @@ class MomentField(DateTimeField[SetType, GetType]):
         return self.to_python(value)
 
     def get_db_prep_value(
-        self, value: Any, connection: BaseDatabaseWrapper, prepared: bool = False
+        self,
+        value: Any,
+        connection: BaseDatabaseWrapper,
+        prepared: bool = False,  # noqa: FBT001, FBT002  # Django's signature
     ) -> Any:
         if not prepared:
             value = self.get_prep_value(value)
@@ -115,7 +118,7 @@ class EncodedJSON(str):
     __slots__ = ()
 
 
-class JSONTextField(TextField[SetType, GetType]):
+class JSONTextField(TextField[Set_contra, Get_co]):
     """A JSON value kept as text: the same characters on every database.
 
     Not Django's JSONField: ``jsonb`` reorders keys, turns 1e16 into a whole number and refuses
@@ -140,7 +143,7 @@ class JSONTextField(TextField[SetType, GetType]):
         return json.loads(value) if isinstance(value, EncodedJSON) else value
 
 
-class ExactCharField(CharField[SetType, GetType]):
+class ExactCharField(CharField[Set_contra, Get_co]):
     """Text compared exactly: "Key", "key" and "key " are three names on every database."""
 
     def get_internal_type(self) -> str:

@@ -45,7 +45,7 @@ class Sweeping(Settling):
         was never marked as started is refunded: it is run at most once, and never dies unrun.
         """
         rows = self.live().filter(self.lapsed(now=now)).order_by("lease_expires_at")
-        return self._sweep(rows[:limit], lambda job: self._reclaim(job, now), dry_run)
+        return self._sweep(rows[:limit], lambda job: self._reclaim(job, now), dry_run=dry_run)
 
     @transition
     def _reclaim(self, job: LiveJob, now: datetime | None) -> Swept | None:
@@ -85,7 +85,7 @@ class Sweeping(Settling):
     ) -> list[Swept]:
         """Bury up to *limit* live jobs past their ``expires_at``. Walks workqueue_live_expires."""
         rows = self.live().filter(self.expired(now=now)).order_by("expires_at")
-        return self._sweep(rows[:limit], lambda job: self._expire(job, now), dry_run)
+        return self._sweep(rows[:limit], lambda job: self._expire(job, now), dry_run=dry_run)
 
     @transition
     def _expire(self, job: LiveJob, now: datetime | None) -> Swept | None:
@@ -109,7 +109,7 @@ class Sweeping(Settling):
             head = self.live().filter(state=State.READY, lane=lane, queue_name=name)
             head = head.order_by("rank", "run_after", "id")[:limit]
             spent = [job for job in head if job.attempt >= job.max_attempts]
-            done += self._sweep(spent, lambda job: self._bury_spent(job, now), dry_run)
+            done += self._sweep(spent, lambda job: self._bury_spent(job, now), dry_run=dry_run)
         return done
 
     @transition
@@ -132,7 +132,9 @@ class Sweeping(Settling):
             unknown_since__lte=self.moment(now, -grace_seconds),
         )
         rows = self.live().filter(old).order_by("run_after")
-        return self._sweep(rows[:limit], lambda job: self._bury_unknown(job, old, now), dry_run)
+        return self._sweep(
+            rows[:limit], lambda job: self._bury_unknown(job, old, now), dry_run=dry_run
+        )
 
     @transition
     def _bury_unknown(self, job: LiveJob, old: Q, now: datetime | None) -> Swept | None:
@@ -158,12 +160,12 @@ class Sweeping(Settling):
         """
         past = Q(expires_at__lte=self.moment(now))
         counts = {
-            "results": self._purge(self.results(), past, limit, dry_run),
-            "locks": self._purge(self._rows(Lock), past, limit, dry_run),
+            "results": self._purge(self.results(), past, limit, dry_run=dry_run),
+            "locks": self._purge(self._rows(Lock), past, limit, dry_run=dry_run),
         }
         if dead_ttl_seconds is not None:
             old = Q(died_at__lte=self.moment(now, -dead_ttl_seconds))
-            counts["dead"] = self._purge(self.dead(), old, limit, dry_run)
+            counts["dead"] = self._purge(self.dead(), old, limit, dry_run=dry_run)
         return counts
 
     def forget_workers(self, silent_seconds: float, *, now: datetime | None = None) -> int:
@@ -171,7 +173,7 @@ class Sweeping(Settling):
         silent = Q(last_seen_at__lte=self.moment(now, -silent_seconds))
         return self._purge(self._rows(Worker), silent, SWEEP_BATCH, dry_run=False)
 
-    def _purge(self, rows: QuerySet[Any], old: Q, limit: int, dry_run: bool) -> int:
+    def _purge(self, rows: QuerySet[Any], old: Q, limit: int, *, dry_run: bool) -> int:
         ids = list(rows.filter(old).values_list("pk", flat=True)[:limit])
         if dry_run or not ids:
             return len(ids)
@@ -188,6 +190,7 @@ class Sweeping(Settling):
         self,
         jobs: Iterable[LiveJob],
         move: Callable[[LiveJob], Swept | None],
+        *,
         dry_run: bool,
     ) -> list[Swept]:
         if dry_run:
