@@ -1,0 +1,130 @@
+"""ack: a success is kept as a result, or as nothing, and only by the claim that holds the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from django_workqueue.store import Ack, BaseStore, Claim
+from tests.factories import NOT_HELD, QUEUE, T0, TASK, at, claim, insert, running
+from tests.sound import place, row, rows
+
+
+def ack(store: BaseStore, *claims: Claim, value: str = "42", seconds: float = 5) -> set[Any]:
+    acks = [Ack(claim=each, value=value, started_at=at(1)) for each in claims]
+    return set(store.ack(acks, now=at(seconds)))
+
+
+def test_an_ack_moves_the_job_to_the_finished(store: BaseStore) -> None:
+    taken = running(store, priority=7, result_ttl=60.0, headers='{"a":1}', kind="k", backend="b")
+    assert ack(store, taken, value='{"sum":[1,2]}') == {taken.hold}
+    assert rows() == {
+        "live": {},
+        "dead": {},
+        "finished": {
+            taken.id: {
+                "id": taken.id,
+                "lane": "task",
+                "queue_name": QUEUE,
+                "task": TASK,
+                "kind": "k",
+                "backend": "b",
+                "payload": {"args": [7], "kwargs": {}},
+                "rank": -7,
+                "outcome": "succeeded",
+                "value": {"sum": [1, 2]},
+                "attempts": 1,
+                "worker_ids": ["w1"],
+                "errors": [],
+                "run_after": T0,
+                "enqueued_at": T0,
+                "started_at": at(1),
+                "finished_at": at(5),
+                "token": taken.token,
+                "expires_at": at(65),
+            }
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("ttl", "kept"),
+    [(0.0, []), (None, [None]), (0.5, [at(5.5)]), (86400.0, [at(86405)])],
+)
+def test_a_result_is_kept_as_long_as_its_ttl_says(
+    store: BaseStore, ttl: float | None, kept: list[Any]
+) -> None:
+    # N21: half a second is half a second; None is for ever; 0 is not at all.
+    taken = running(store, result_ttl=ttl)
+    assert ack(store, taken) == {taken.hold}
+    assert [each["expires_at"] for each in rows()["finished"].values()] == kept
+    assert rows()["live"] == {}
+
+
+def test_a_value_of_null_is_a_result(store: BaseStore) -> None:
+    taken = running(store)
+    ack(store, taken, value="null")
+    stored = rows()["finished"][taken.id]
+    assert (stored["outcome"], stored["value"]) == ("succeeded", None)
+
+
+def test_earlier_attempts_stay_on_the_result(store: BaseStore) -> None:
+    first = running(store, lease_seconds=1)
+    store.reclaim(now=at(2))
+    (second,) = claim(store, now=at(3), worker_id="w2")
+    ack(store, second)
+    stored = rows()["finished"][first.id]
+    assert (stored["attempts"], stored["worker_ids"]) == (2, ["w1", "w2"])
+    assert [each["outcome"] for each in stored["errors"]] == ["lost"]
+
+
+def test_an_ack_wins_over_a_cancel_that_was_asked(store: BaseStore) -> None:
+    taken = running(store)
+    store.cancel(taken.id, now=at(1))
+    assert ack(store, taken) == {taken.hold}
+    assert rows()["finished"][taken.id]["outcome"] == "succeeded"
+
+
+def test_an_ack_of_a_lapsed_job_that_nobody_took_is_a_success(store: BaseStore) -> None:
+    taken = running(store, lease_seconds=1)
+    assert ack(store, taken, seconds=1000) == {taken.hold}
+
+
+@pytest.mark.parametrize("where", NOT_HELD)
+def test_a_late_ack_changes_nothing(store: BaseStore, where: str) -> None:
+    stale = NOT_HELD[where](store)
+    before = rows()
+    assert ack(store, stale) == set()
+    assert rows() == before
+
+
+def test_a_refused_claim_in_a_group_leaves_the_others_settled(store: BaseStore) -> None:
+    stale = NOT_HELD["running under a newer token of the same worker"](store)
+    good = [running(store, queue_name="good") for _ in range(3)]
+    before = row(stale.id)
+    assert ack(store, good[0], stale, *good[1:]) == {each.hold for each in good}
+    assert row(stale.id) == before
+    assert set(rows()["finished"]) == {each.id for each in good}
+
+
+def test_a_group_with_an_old_and_a_new_claim_of_one_job_keeps_the_new_ones_value(
+    store: BaseStore,
+) -> None:
+    stale = running(store, lease_seconds=1)
+    store.reclaim(now=at(2))
+    (newer,) = claim(store, now=at(2))
+    assert (newer.id, newer.worker_id) == (stale.id, stale.worker_id)
+    acks = [Ack(claim=newer, value='"new"'), Ack(claim=stale, value='"old"')]
+    assert store.ack(acks, now=at(3)) == {newer.hold}
+    stored = rows()["finished"][newer.id]
+    assert (stored["value"], stored["token"], stored["attempts"]) == ("new", newer.token, 2)
+
+
+def test_a_group_larger_than_a_statement_is_settled_whole(store: BaseStore) -> None:
+    for _ in range(405):
+        insert(store, result_ttl=60.0)
+    taken = claim(store, limit=405)
+    assert ack(store, *reversed(taken)) == {each.hold for each in taken}
+    assert len(rows()["finished"]) == 405
+    assert place(taken[0].id) == "finished"

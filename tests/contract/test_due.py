@@ -1,0 +1,119 @@
+"""promote, unhold, ready_queues, seconds_to_due: what makes jobs ready, and who may look."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from django_workqueue.states import HeldReason, Lane
+from django_workqueue.store import BaseStore
+from tests.factories import T0, TASK, at, claim, dead, finished, held, insert, running
+from tests.sound import changes, row, rows
+
+EARLIER = timedelta(microseconds=1)
+
+
+def test_promote_makes_ready_what_is_due_now_or_before(store: BaseStore) -> None:
+    due = insert(store, run_after=at(5))
+    late = insert(store, run_after=at(1))
+    early = insert(store, run_after=at(5) + EARLIER)
+    before = rows()["live"]
+    assert store.promote(now=at(5)) == 2
+    for job_id in (due, late):
+        assert changes(before[job_id], row(job_id)) == {"state": "ready"}
+    assert row(early) == before[early]
+
+
+def test_a_job_is_claimed_at_the_moment_it_is_due_and_not_before(store: BaseStore) -> None:
+    # L3.
+    job_id = insert(store, run_after=at(5))
+    for now, taken in ((at(4.999), []), (at(5), [job_id])):
+        store.promote(now=now)
+        assert [each.id for each in claim(store, now=now)] == taken
+
+
+def test_promote_takes_the_earliest_first(store: BaseStore) -> None:
+    second, first, third = (insert(store, run_after=at(due)) for due in (2, 1, 3))
+    assert store.promote(limit=2, now=at(9)) == 2
+    states = [row(job_id)["state"] for job_id in (first, second, third)]
+    assert states == ["ready", "ready", "scheduled"]
+
+
+def test_promote_leaves_every_other_state_alone(store: BaseStore) -> None:
+    insert(store)
+    held(store, queue_name="held")
+    running(store, queue_name="running")
+    dead(store, queue_name="dead")
+    finished(store, queue_name="finished")
+    before = rows()
+    assert store.promote(now=at(1000)) == 0
+    assert rows() == before
+
+
+def test_unhold_makes_ready_what_was_held_until_now(store: BaseStore) -> None:
+    taken = held(store)
+    before = row(taken.id)
+    assert store.unhold(HeldReason.UNKNOWN, [TASK], now=at(10) - EARLIER) == 0
+    assert row(taken.id) == before
+    assert store.unhold(HeldReason.UNKNOWN, [TASK], now=at(10)) == 1
+    assert changes(before, row(taken.id)) == {"state": "ready", "held_reason": ""}
+
+
+@pytest.mark.parametrize(
+    ("reason", "tasks"),
+    [
+        (HeldReason.LIMIT, [TASK]),
+        (HeldReason.UNKNOWN, ["shop.tasks.other"]),
+        (HeldReason.UNKNOWN, [TASK.upper()]),
+        (HeldReason.UNKNOWN, []),
+    ],
+)
+def test_unhold_leaves_other_reasons_and_tasks_held(
+    store: BaseStore, reason: HeldReason, tasks: list[str]
+) -> None:
+    held(store)
+    before = rows()
+    assert store.unhold(reason, tasks, now=at(1000)) == 0
+    assert rows() == before
+
+
+def test_ready_queues_names_each_queue_with_a_ready_job_once(store: BaseStore) -> None:
+    for name in ("b", "a", "a", "B", "b "):
+        insert(store, queue_name=name)
+    insert(store, queue_name="later", delay_seconds=5)
+    insert(store, queue_name="agents", lane=Lane.PAYLOAD)
+    running(store, queue_name="running")
+    held(store, queue_name="held")
+    assert store.ready_queues(Lane.TASK, now=T0) == ["B", "a", "b", "b "]
+    assert store.ready_queues(Lane.PAYLOAD, now=T0) == ["agents"]
+    assert store.ready_queues(Lane.OUTBOX, now=T0) == []
+    assert len(store.ready_queues(Lane.TASK, limit=2, now=T0)) == 2
+
+
+def test_ready_queues_leaves_out_what_is_paused_until_its_pause_ends(store: BaseStore) -> None:
+    for name in ("open", "paused", "until", "Paused"):
+        insert(store, queue_name=name)
+    store.pause("paused")
+    store.pause("until", at(5))
+    for now, names in (
+        (at(4.999999), ["Paused", "open"]),
+        (at(5), ["Paused", "open", "until"]),
+    ):
+        assert store.ready_queues(Lane.TASK, now=now) == names
+    store.resume("paused")
+    assert store.ready_queues(Lane.TASK, now=T0) == ["Paused", "open", "paused"]
+
+
+def test_seconds_to_due_is_none_without_a_scheduled_job(store: BaseStore) -> None:
+    insert(store)
+    held(store, queue_name="held")
+    assert store.seconds_to_due(now=T0) is None
+
+
+def test_seconds_to_due_counts_to_the_next_and_never_below_zero(store: BaseStore) -> None:
+    insert(store, run_after=at(50))
+    insert(store, run_after=at(7.25))
+    assert store.seconds_to_due(now=T0) == 7.25
+    assert store.seconds_to_due(now=at(7.25)) == 0.0
+    assert store.seconds_to_due(now=at(99)) == 0.0

@@ -1,0 +1,205 @@
+"""insert: a new job is scheduled or ready, and a taken unique key leaves it out."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.db import IntegrityError, transaction
+
+from django_workqueue.states import Lane
+from django_workqueue.store import BaseStore
+from tests.factories import QUEUE, T0, TASK, at, insert, new_job
+from tests.sound import row, rows
+
+
+def test_a_new_job_is_ready_and_due_now(store: BaseStore) -> None:
+    job = new_job()
+    (inserted,) = store.insert([job], now=T0)
+    assert (inserted.id, inserted.enqueued_at, inserted.run_after) == (job.id, T0, T0)
+    assert row(job.id) == {
+        "id": job.id,
+        "lane": "task",
+        "queue_name": QUEUE,
+        "task": TASK,
+        "kind": "",
+        "backend": "",
+        "payload": {"args": [7], "kwargs": {}},
+        "rank": 0,
+        "run_after": T0,
+        "expires_at": None,
+        "attempt": 0,
+        "max_attempts": 3,
+        "fence": 0,
+        "claimed_at": None,
+        "started_at": None,
+        "enqueued_at": T0,
+        "worker_ids": [],
+        "suspect": False,
+        "deaths": 0,
+        "unique_key": "",
+        "unique_while": "",
+        "order_key": "",
+        "seq": None,
+        "schedule": "",
+        "scheduled_for": None,
+        "timeout": None,
+        "result_ttl": None,
+        "dead_letter": True,
+        "atomic": False,
+        "headers": {},
+        "errors": [],
+        "progress": None,
+        "state": "ready",
+        "held_reason": "",
+        "worker_id": None,
+        "token": None,
+        "lease_expires_at": None,
+        "cancel_asked_at": None,
+        "unknown_since": None,
+        "unique_hash": None,
+    }
+
+
+def test_every_option_is_stored_as_given(store: BaseStore) -> None:
+    options = {
+        "lane": Lane.PAYLOAD,
+        "queue_name": "Überweisung 支払い",
+        "task": "",
+        "kind": "review",
+        "backend": "fast",
+        "max_attempts": 7,
+        "order_key": "order-1",
+        "seq": 2**40,
+        "schedule": "nightly",
+        "scheduled_for": at(-5),
+        "timeout": 0.25,
+        "result_ttl": 0.5,
+        "dead_letter": False,
+        "atomic": True,
+    }
+    stored = row(
+        insert(
+            store,
+            **options,
+            priority=100,
+            payload='{"text":"\\u00fc \\ud83d\\ude00"}',
+            headers='{"tenant":"a"}',
+            unique_key="k" * 1000,
+            unique_while="queued",
+        )
+    )
+    assert {name: stored[name] for name in options} == options
+    assert stored["rank"] == -100
+    assert stored["payload"] == {"text": "ü 😀"}
+    assert stored["headers"] == {"tenant": "a"}
+    assert (stored["unique_key"], stored["unique_while"]) == ("k" * 1000, "queued")
+    assert len(stored["unique_hash"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "state", "due"),
+    [
+        ({"delay_seconds": 0.0}, "ready", 0),
+        ({"delay_seconds": 0.25}, "scheduled", 0.25),
+        ({"run_after": at(5)}, "scheduled", 5),
+        ({"run_after": at(-5)}, "scheduled", -5),
+    ],
+)
+def test_a_job_for_later_is_scheduled(
+    store: BaseStore, options: dict[str, object], state: str, due: float
+) -> None:
+    job = new_job(**options)
+    (inserted,) = store.insert([job], now=T0)
+    assert inserted.run_after == at(due)
+    stored = row(job.id)
+    assert (stored["state"], stored["run_after"], stored["enqueued_at"]) == (state, at(due), T0)
+
+
+@pytest.mark.parametrize(
+    ("options", "expires"),
+    [
+        ({}, 60),
+        ({"delay_seconds": 2.5}, 62.5),
+        ({"run_after": at(100)}, 160),
+    ],
+)
+def test_expiry_counts_from_the_moment_the_job_is_due(
+    store: BaseStore, options: dict[str, object], expires: float
+) -> None:
+    assert row(insert(store, expires_seconds=60.0, **options))["expires_at"] == at(expires)
+
+
+def test_microseconds_are_kept(store: BaseStore) -> None:
+    moment = T0 + timedelta(microseconds=123_457)
+    assert row(insert(store, now=moment))["enqueued_at"] == moment
+
+
+def test_no_jobs_is_no_statement(store: BaseStore) -> None:
+    assert store.insert([], now=T0) == []
+
+
+def test_more_than_a_statement_holds_are_written_in_order(store: BaseStore) -> None:
+    jobs = [new_job(unique_key=f"k{number % 1100}") for number in range(1201)]
+    written = store.insert(jobs, now=T0)
+    assert [each.id for each in written] == [job.id for job in jobs[:1100]]
+    assert len(rows()["live"]) == 1100
+
+
+def test_a_taken_key_leaves_the_job_out_and_the_transaction_goes_on(store: BaseStore) -> None:
+    holder = insert(store, unique_key="k")
+    before = rows()
+    with transaction.atomic():
+        other, twin = new_job(), new_job(unique_key="k")
+        written = store.insert([twin, other], now=T0)
+    assert [each.id for each in written] == [other.id]
+    assert set(rows()["live"]) == {holder, other.id}
+    assert rows()["live"][holder] == before["live"][holder]
+
+
+def test_of_twins_in_one_call_the_first_is_written(store: BaseStore) -> None:
+    first, second = new_job(unique_key="k"), new_job(unique_key="k")
+    assert [each.id for each in store.insert([first, second], now=T0)] == [first.id]
+    assert set(rows()["live"]) == {first.id}
+
+
+def test_keys_constrain_within_their_queue_and_task(store: BaseStore) -> None:
+    jobs = [
+        new_job(unique_key="k"),
+        new_job(unique_key="k", queue_name="other"),
+        new_job(unique_key="k", task="shop.tasks.other"),
+        new_job(unique_key=""),
+        new_job(unique_key="K"),
+        new_job(unique_key="k "),
+        new_job(),
+        new_job(),
+    ]
+    assert len(store.insert(jobs, now=T0)) == len(jobs)
+
+
+def test_an_id_that_is_taken_is_an_error(store: BaseStore) -> None:
+    taken = insert(store)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        store.insert([new_job(id=taken)], now=T0)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        store.insert([new_job(id=taken, unique_key="k")], now=T0)
+
+
+@pytest.mark.parametrize("priority", [-101, 101])
+def test_a_priority_out_of_bounds_is_refused_by_the_table(store: BaseStore, priority: int) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        store.insert([new_job(priority=priority)], now=T0)
+    assert rows()["live"] == {}
+
+
+def test_an_insert_rolls_back_with_its_transaction(store: BaseStore) -> None:
+    def failing() -> uuid.UUID:
+        with transaction.atomic():
+            insert(store)
+            raise LookupError
+
+    kept = insert(store)
+    with pytest.raises(LookupError):
+        failing()
+    assert set(rows()["live"]) == {kept}
