@@ -13,7 +13,7 @@ from ..exceptions import UniqueKeyTaken
 from ..models import DeadJob, LiveJob, Queue
 from ..models.fields import EncodedJSON
 from ..states import NOT_RUNNING, State
-from .core import transition
+from .core import delete_rows, transition
 from .inserting import Inserting, unique_hash
 from .sweeping import Sweeping
 
@@ -82,8 +82,7 @@ class Operating(Inserting, Sweeping):
         row = self._requeued(job, payload, now)
         # The row decides, not the look before it.
         with self.own():
-            count, _ = self.dead().filter(pk=job_id, died_at=job.died_at).delete()
-            if not count:
+            if not delete_rows(self.dead().filter(pk=job_id, died_at=job.died_at)):
                 return False
             if row.unique_hash is not None:
                 self._refuse_taken_key(row)
@@ -121,8 +120,7 @@ class Operating(Inserting, Sweeping):
 
     def discard(self, job_id: uuid.UUID) -> bool:
         """Delete a dead job; False if it is not dead."""
-        count, _ = self.dead().filter(pk=job_id).delete()
-        return bool(count)
+        return bool(delete_rows(self.dead().filter(pk=job_id)))
 
     def pause(self, queue_name: str, until: datetime | None = None, reason: str = "") -> None:
         """Let no claim take from the queue until *until* (None: until it is resumed)."""

@@ -13,7 +13,7 @@ from ..models import DeadJob, JobFacts, LiveJob, Result
 from ..models.fields import EncodedJSON
 from ..states import DeathReason, HeldReason, Place, ResultOutcome, State
 from .claiming import Claiming, batches
-from .core import lost, transition
+from .core import delete_rows, lost, transition
 from .records import Ack, Claim, ErrorRecord, Hold, with_error
 
 UNHELD: Final[dict[str, Any]] = {"token": None, "worker_id": None, "lease_expires_at": None}
@@ -193,8 +193,7 @@ class Settling(Claiming):
         error: ErrorRecord | None,
         now: datetime | None,
     ) -> str:
-        count, _ = self._held_row(claim).filter(cancel_asked_at__isnull=True).delete()
-        if not count:
+        if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=True)):
             return self._end_cancelled(claim, "bury", error, now)
         if not claim.dead_letter:
             return "dropped"
@@ -206,8 +205,7 @@ class Settling(Claiming):
     def _end_cancelled(
         self, claim: Claim, verb: str, error: ErrorRecord | None, now: datetime | None
     ) -> str:
-        count, _ = self._held_row(claim).filter(cancel_asked_at__isnull=False).delete()
-        if not count:
+        if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=False)):
             raise lost(claim.id, verb)
         errors = json.loads(claim.errors) if error is None else with_error(claim.errors, error)
         ran = worker_ids(claim)

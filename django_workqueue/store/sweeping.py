@@ -14,7 +14,7 @@ from django.db.models import F, Q, QuerySet
 
 from ..models import SPENT, DeadJob, LiveJob, Lock, Worker
 from ..states import DeathReason, HeldReason, Lane, State
-from .core import transition
+from .core import delete_rows, transition
 from .records import ErrorRecord, Swept, with_error
 from .settling import UNHELD, Settling
 
@@ -177,8 +177,7 @@ class Sweeping(Settling):
         ids = list(rows.filter(old).values_list("pk", flat=True)[:limit])
         if dry_run or not ids:
             return len(ids)
-        count, _ = rows.filter(old, pk__in=ids).delete()
-        return count
+        return delete_rows(rows.filter(old, pk__in=ids))
 
     def _rows(self, model: type[Any]) -> QuerySet[Any]:
         rows: QuerySet[Any] = model._base_manager.using(self.alias)
@@ -205,8 +204,7 @@ class Sweeping(Settling):
         changes: dict[str, Any],
         now: datetime | None,
     ) -> Swept | None:
-        count, _ = rows.filter(cancel_asked_at__isnull=True).delete()
-        if not count:
+        if not delete_rows(rows.filter(cancel_asked_at__isnull=True)):
             return None
         if not job.dead_letter:
             return swept(job, "dropped", reason)
@@ -221,8 +219,7 @@ class Sweeping(Settling):
         changes: dict[str, Any],
         now: datetime | None,
     ) -> Swept | None:
-        count, _ = rows.delete()
-        if not count:
+        if not delete_rows(rows):
             return None
         self.keep_cancelled(self.facts(job, **changes), now)
         return swept(job, "cancelled")
