@@ -37,6 +37,14 @@ class TransactionLeftOpen(WorkQueueError):
     """A task returned while a transaction it began was still open; its writes are rolled back."""
 
 
+class TransactionBroken(WorkQueueError):
+    """A task with ``atomic=True`` went on after an error that its transaction cannot outlive."""
+
+
+class TransactionTooLong(WorkQueueError):
+    """A task with ``atomic=True`` held a database's only write lock for more than half a lease."""
+
+
 class BackoffError(WorkQueueError, ValueError):
     """A retry policy that cannot be used."""
 

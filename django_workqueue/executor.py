@@ -76,17 +76,22 @@ class Job:
     result: TaskResult[..., Any] | None = None
     # A settle was sent whose answer never came.
     settle_retried: bool = False
+    # The run's own transaction (atomic=True) committed, its completion with it.
+    committed: bool = False
 
     def note_progress(self, progress: dict[str, Any]) -> None:
         """Keep *progress* for the next extension. Raises PayloadError for what JSON lacks."""
         self.progress = payload.encode(progress, max_bytes=PROGRESS_MAX_BYTES, root="progress")
 
 
-def execute(job: Job, settings: conf.Settings) -> Outcome:
-    """Run the job's task in this thread; return what came of it. Never raises."""
+def execute(job: Job, settings: conf.Settings, *, inside: str | None = None) -> Outcome:
+    """Run the job's task in this thread; return what came of it. Never raises.
+
+    *inside* is the alias on which the caller holds a transaction around the run.
+    """
     started = clock.monotonic()
     try:
-        return _execute(job, started, settings)
+        return _execute(job, started, settings, inside)
     except BaseException as error:
         # A fault of this module, or a row that was edited by hand: charged like any other.
         logger.exception("job could not be run", extra={"job_id": job.claim.id})
@@ -98,7 +103,7 @@ def execute(job: Job, settings: conf.Settings) -> Outcome:
         )
 
 
-def _execute(job: Job, started: float, settings: conf.Settings) -> Outcome:
+def _execute(job: Job, started: float, settings: conf.Settings, inside: str | None) -> Outcome:
     claim = job.claim
     task = registry.get(claim.task)
     if task is None:
@@ -116,20 +121,15 @@ def _execute(job: Job, started: float, settings: conf.Settings) -> Outcome:
     try:
         value = _call(job, task, args, kwargs, started)
     except BaseException as error:  # noqa: BLE001  # sys.exit() of a task must not end the worker
-        clean_connections()
-        return _failed(job, task, started, error, settings)
-    left_open = clean_connections()
+        clean_connections(keep=inside)
+        return failed(job, task, started, error, settings)
+    left_open = clean_connections(keep=inside)
     if left_open:
-        return _failed(
-            job,
-            task,
-            started,
-            TransactionLeftOpen(
-                f"A task must end the transactions it began, and one was left open on "
-                f"{', '.join(left_open)}. It was rolled back; use transaction.atomic()."
-            ),
-            settings,
+        open_error = TransactionLeftOpen(
+            f"A task must end the transactions it began, and one was left open on "
+            f"{', '.join(left_open)}. It was rolled back; use transaction.atomic()."
         )
+        return failed(job, task, started, open_error, settings)
     return _succeeded(job, started, value, settings)
 
 
@@ -177,19 +177,21 @@ def _succeeded(job: Job, started: float, value: Any, settings: conf.Settings) ->
     return Outcome(verb=Verb.ACK, started=started, ended=ended, value=text)
 
 
-def _failed(
+def failed(
     job: Job,
     task: WorkQueueTask,
     started: float,
     error: BaseException,
     settings: conf.Settings,
 ) -> Outcome:
+    """Return the outcome of a run that ended in *error*, by the task's policy."""
     ended = clock.monotonic()
     if isinstance(error, Snooze):
         delay = _snooze_seconds(error.seconds)
         return Outcome(verb=Verb.RELEASE, started=started, ended=ended, delay_seconds=delay)
     decided = decide(job, task, error, settings)
-    record = _record(job, started, ended, decided.outcome, error, settings, note=decided.note)
+    note = decided.note or _hint(job, error)
+    record = _record(job, started, ended, decided.outcome, error, settings, note=note)
     if decided.delay_seconds is None:
         return Outcome(
             verb=Verb.BURY, started=started, ended=ended, reason=decided.reason, error=record
@@ -234,6 +236,12 @@ def decide(
     if delay is None:
         return Decision(None, DeathReason.TERMINAL, "not retried: the task's backoff gave up")
     return Decision(delay)
+
+
+def _hint(job: Job, error: BaseException) -> str:
+    if job.claim.atomic and isinstance(error, RuntimeError) and "durable" in str(error):
+        return "a task with atomic=True already runs in a transaction; leave durable=True out"
+    return ""
 
 
 def _why_terminal(task: WorkQueueTask, error: BaseException) -> str:
@@ -346,15 +354,17 @@ def tell_finished(jobs: Sequence[Job]) -> None:
         task_finished.send_robust(backend, task_result=result)
 
 
-def clean_connections() -> list[str]:
+def clean_connections(*, keep: str | None = None) -> list[str]:
     """Put this thread's connections in order; return the aliases on which a transaction was open.
+
+    The transaction on the alias *keep* is the caller's.
 
     A connection with one is closed, which rolls it back. The rest are kept, whatever CONN_MAX_AGE
     says, unless they broke.
     """
     left_open = []
     for connection in connections.all(initialized_only=True):
-        if connection.connection is None:
+        if connection.connection is None or connection.alias == keep:
             continue
         if connection.in_atomic_block or not connection.get_autocommit():
             left_open.append(connection.alias)

@@ -39,6 +39,10 @@ def settle(store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled]
     Raises the database's error if it could not be reached: a job that was not answered is given
     again, under the same token.
     """
+    for job in jobs:
+        if job.committed:
+            on_settled(Settled(job, ResultOutcome.SUCCEEDED))
+    jobs = [job for job in jobs if not job.committed]
     acks = [job for job in jobs if job.outcome is not None and job.outcome.verb is Verb.ACK]
     for settled in _ack(store, acks):
         on_settled(settled)
@@ -51,7 +55,7 @@ def _ack(store: BaseStore, jobs: Sequence[Job]) -> Iterator[Settled]:
     if not jobs:
         return
     try:
-        settled = store.ack([_as_ack(job) for job in jobs])
+        settled = store.ack([as_ack(job) for job in jobs])
     except REFUSED as error:
         if len(jobs) == 1:
             yield _minimal(store, jobs[0], error)
@@ -78,7 +82,8 @@ def _not_held(store: BaseStore, job: Job) -> Settled:
     return Settled(job, ResultOutcome.SUCCEEDED if written else UNKNOWN)
 
 
-def _as_ack(job: Job) -> Ack:
+def as_ack(job: Job) -> Ack:
+    """Return what the store is told of a job that succeeded."""
     assert job.outcome is not None
     return Ack(
         claim=job.claim,

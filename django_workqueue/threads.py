@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from django.db import DatabaseError, connections
 
 from . import clock, conf
+from .atomically import execute_atomically
 from .exceptions import LeaseLost
 from .executor import Job, clean_connections, execute, tell_finished
 from .store import get_store
@@ -17,9 +18,16 @@ from .store import get_store
 class Executors:
     """*count* daemon threads. *on_outcome* is called, in their threads, after each job."""
 
-    def __init__(self, count: int, settings: conf.Settings, on_outcome: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        count: int,
+        settings: conf.Settings,
+        lease_seconds: float,
+        on_outcome: Callable[[], None],
+    ) -> None:
         self.count = count
         self._settings = settings
+        self._lease_seconds = lease_seconds
         self._on_outcome = on_outcome
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
@@ -109,7 +117,10 @@ class Executors:
     def _run_job(self, job: Job) -> None:
         if self._may_start(job):
             job.started = clock.monotonic()
-            job.outcome = execute(job, self._settings)
+            if job.claim.atomic:
+                execute_atomically(job, self._settings, self._lease_seconds)
+            else:
+                job.outcome = execute(job, self._settings)
         with self._changed:
             self._running.discard(job)
             self._done.append(job)

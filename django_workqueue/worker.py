@@ -79,7 +79,9 @@ class Worker:
         self.settings = conf.current()
         self._on_settled = on_settled
         self._loop = Loop(self._step, errors=DATABASE_FAULTS, on_error=self._on_fault)
-        self._executors = Executors(options.threads, self.settings, self._loop.wake)
+        self._executors = Executors(
+            options.threads, self.settings, options.lease_seconds, self._loop.wake
+        )
         self._extender = Extender(self.store, self._in_flight, options.lease_seconds)
         self._helpers = [self._extender.loop()]
         if options.sweep:

@@ -220,9 +220,18 @@ class Claiming(StoreCore):
         changes = f"{self.quote('lease_expires_at')} = {end_sql}"
         answers: dict[Hold, bool] = {}
         for holds in batches(claims):
-            for row in self.update_held(changes, end_params, holds, ("cancel_asked_at",)):
+            for row in self.update_held(
+                changes, end_params, holds, ("cancel_asked_at",), skip_locked=True
+            ):
                 answers[self.load_uuid(row[0]), self.load_uuid(row[1])] = row[2] is not None
+            # A row that is being settled now was passed over; it is extended the next time.
+            answers |= dict.fromkeys(self.still_held(set(holds) - answers.keys()), False)
         return answers
+
+    def still_held(self, holds: Collection[Hold]) -> set[Hold]:
+        """Return those of *holds* that are running under their token, as far as is committed."""
+        rows = self.live().filter(state=State.RUNNING, pk__in=[hold[0] for hold in holds])
+        return set(holds) & set(rows.values_list("pk", "token")) if holds else set()
 
     def mark_started(self, claims: Iterable[Claim], *, now: datetime | None = None) -> set[Hold]:
         """Write that the bodies of *claims* are about to run; return the claims that still hold.
@@ -248,9 +257,14 @@ class Claiming(StoreCore):
         params: Sequence[Any],
         holds: Sequence[Hold],
         returning: Sequence[str] = (),
+        *,
+        skip_locked: bool = False,
     ) -> list[tuple[Any, ...]]:
-        """Change running rows that *holds* still hold; return their id, token and *returning*."""
-        where, where_params = self.held_sql(holds)
+        """Change running rows that *holds* still hold; return their id, token and *returning*.
+
+        With *skip_locked*, rows that another transaction has locked are passed over.
+        """
+        where, where_params = self.held_sql(holds, skip_locked=skip_locked)
         columns = ", ".join(map(self.quote, ("id", "token", *returning)))
         with self.connection.cursor() as cursor:
             cursor.execute(
@@ -260,8 +274,13 @@ class Claiming(StoreCore):
             )
             return list(cursor.fetchall())
 
-    def held_sql(self, holds: Sequence[Hold]) -> tuple[str, list[Any]]:
-        """Return the condition under which a row is running under one of *holds*."""
+    def held_sql(
+        self, holds: Sequence[Hold], *, skip_locked: bool = False
+    ) -> tuple[str, list[Any]]:
+        """Return the condition under which a row is running under one of *holds*.
+
+        *skip_locked* is for databases that lock rows.
+        """
         pairs = ", ".join(["(%s, %s)"] * len(holds))
         sql = (
             f"{self.quote('state')} = 'running' "

@@ -59,6 +59,9 @@ class StoreCore:
     conflict_codes: ClassVar[frozenset[str | int]] = frozenset()
     """SQLSTATEs or error numbers of a deadlock or a lost serialization race."""
 
+    outage_codes: ClassVar[frozenset[str | int]] = frozenset()
+    """Those of a server that answers and cannot be written to: read-only, shutting down."""
+
     def __init__(self, alias: str) -> None:
         self.alias = alias
 
@@ -128,13 +131,29 @@ class StoreCore:
         """Return a transaction, or a savepoint where the caller has one."""
         return transaction.atomic(using=self.alias)
 
+    # A run with atomic=True
+
+    def begin_run(self, lease_seconds: float, timeout: float | None) -> None:
+        """Prepare the transaction just begun for a task's run: its first statement."""
+        raise NotImplementedError  # pragma: no cover
+
+    def run_bound_seconds(self, lease_seconds: float) -> float | None:
+        """Return how long a run may hold its transaction; None: as long as it needs."""
+        return None
+
+    # Errors
+
+    def is_outage(self, error: BaseException) -> bool:
+        """Tell a database that went away, cannot be written, or lost a race from a task's fault."""
+        return (
+            error_code(error) in self.outage_codes
+            or self.is_conflict(error)
+            or not self.connection.is_usable()
+        )
+
     def is_conflict(self, error: BaseException) -> bool:
         """Tell a deadlock or lost race, after which the transaction may be run again."""
-        cause = error.__cause__
-        code: Any = getattr(cause, "sqlstate", None)
-        if code is None and cause is not None and cause.args:
-            code = cause.args[0]
-        return code in self.conflict_codes
+        return error_code(error) in self.conflict_codes
 
 
 def delete_rows(rows: QuerySet[Any]) -> int:
@@ -143,8 +162,17 @@ def delete_rows(rows: QuerySet[Any]) -> int:
     Not QuerySet.delete(): where a project listens to the deletes of all models, that reads the
     rows first and then deletes by primary key alone, whoever holds them by then (I9).
     """
-    count: int = rows._raw_delete(using=rows.db)  # type: ignore[attr-defined]  # not in stubs
+    count: int = rows._raw_delete(using=rows.db)  # noqa: SLF001  # the only way there is
     return count
+
+
+def error_code(error: BaseException) -> Any:
+    """Return the SQLSTATE or number of the driver's error behind Django's, or None."""
+    cause = error.__cause__
+    code = getattr(cause, "sqlstate", None)
+    if code is None and cause is not None and cause.args:
+        code = cause.args[0]
+    return code
 
 
 def lost(job_id: uuid.UUID, verb: str) -> LeaseLost:

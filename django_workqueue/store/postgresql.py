@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ class PostgreSQLStore(BaseStore):
     """Claims in one statement; waits for no row that another claim holds."""
 
     conflict_codes: ClassVar[frozenset[str | int]] = frozenset({"40P01", "40001"})
+
+    outage_codes: ClassVar[frozenset[str | int]] = frozenset({"25006", "57P01", "57P02", "57P03"})
 
     def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
         # statement_timestamp() moves within a transaction and, unlike clock_timestamp(), stands
@@ -51,14 +54,35 @@ class PostgreSQLStore(BaseStore):
             cursor.execute(sql, [*where_params, limit, *changes_params])
             return list(cursor.fetchall())
 
-    def held_sql(self, holds: Sequence[Hold]) -> tuple[str, list[Any]]:
+    def begin_run(self, lease_seconds: float, timeout: float | None) -> None:
+        # The extender writes to the job's row while the task runs: under REPEATABLE READ the
+        # settle at the end would fail for it.
+        with self.connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            # A host that vanished must not hold the task's row locks for hours.
+            cursor.execute(
+                "SELECT set_config('tcp_keepalives_idle', %s, true), "
+                "set_config('tcp_keepalives_interval', %s, true), "
+                "set_config('tcp_keepalives_count', '3', true)",
+                [str(math.ceil(lease_seconds)), str(math.ceil(lease_seconds / 10))],
+            )
+            if timeout is not None:
+                cursor.execute(
+                    "SELECT set_config('idle_in_transaction_session_timeout', %s, true)",
+                    [str(math.ceil((timeout + lease_seconds) * 1000))],
+                )
+
+    def held_sql(
+        self, holds: Sequence[Hold], *, skip_locked: bool = False
+    ) -> tuple[str, list[Any]]:
         # Rows are locked by id before they are changed: the extender and the settler of a worker
         # would otherwise deadlock over two of its jobs.
         where, params = super().held_sql(holds)
         q = self.quote
+        skip = " SKIP LOCKED" if skip_locked else ""
         sql = (
             f"{q('id')} IN (WITH held AS MATERIALIZED (SELECT {q('id')} "
-            f"FROM {q(LiveJob._meta.db_table)} WHERE {where} ORDER BY {q('id')} FOR UPDATE) "
+            f"FROM {q(LiveJob._meta.db_table)} WHERE {where} ORDER BY {q('id')} FOR UPDATE{skip}) "
             f"SELECT {q('id')} FROM held) AND {where}"
         )
         return sql, [*params, *params]

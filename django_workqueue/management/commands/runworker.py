@@ -124,9 +124,8 @@ class Command(WorkQueueCommand):
         took = "" if outcome is None else f"  {(outcome.ended - outcome.started) * 1000:.0f} ms"
         why = ""
         if outcome is not None and outcome.error is not None:
-            why = (
-                f"  {outcome.error.exception_class}: {outcome.error.message.splitlines()[0][:200]}"
-            )
+            line = " ".join(outcome.error.message.split())[:200]
+            why = f"  {outcome.error.exception_class}: {line}"
         self.stdout.write(
             f"{settled.place:<9}  {claim.task}  {claim.id}  "
             f"attempt {claim.attempt}/{claim.max_attempts}{took}{why}"
