@@ -56,7 +56,9 @@ class Sweeping(Settling):
         if job.attempt >= job.max_attempts and not unrun:
             return self._move_dead(held, job, DeathReason.LOST, self._lost_facts(job), now)
         changes: dict[str, Any] = {"attempt": F("attempt") - 1}
-        if not unrun:
+        if unrun:
+            held = held.filter(started_at__isnull=True)
+        else:
             changes = {"suspect": True, "deaths": F("deaths") + 1, **self._lost_facts(job)}
         held = held.filter(cancel_asked_at__isnull=True)
         if not held.update(state=State.READY, **UNHELD, **changes):
