@@ -91,7 +91,9 @@ class Sweeping(Settling):
 
     @transition
     def _expire(self, job: LiveJob, now: datetime | None) -> Swept | None:
-        rows = self.live().filter(self.expired(now=now), pk=job.pk, fence=job.fence)
+        # State and token too: a late holder that retries or releases leaves the fence as it is.
+        seen = {"pk": job.pk, "fence": job.fence, "state": job.state, "token": job.token}
+        rows = self.live().filter(self.expired(now=now), **seen)
         facts = self._lost_facts(job) if job.state == State.RUNNING else {}
         if job.cancel_asked_at is not None:
             return self._move_cancelled(rows, job, facts, now)

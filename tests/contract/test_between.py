@@ -56,6 +56,22 @@ def test_a_reclaim_leaves_a_row_alone_that_its_late_holder_still_changed(
     assert [rows()] == after
 
 
+@pytest.mark.parametrize("act", ["ack", "retry", "bury", "release", "extend"])
+def test_an_expiry_leaves_a_row_alone_that_its_late_holder_still_changed(
+    store: BaseStore, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    taken = running(store, lease_seconds=5, expires_seconds=5)
+    after: list[Any] = []
+
+    def late() -> None:
+        ACTS[act](store, taken)
+        after.append(rows())
+
+    racing = acting_before(monkeypatch, "_expire", late)
+    assert racing.expire(now=at(9)) == []
+    assert [rows()] == after
+
+
 def test_a_job_of_one_attempt_that_starts_while_it_is_reclaimed_is_not_refunded(
     store: BaseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
