@@ -129,9 +129,10 @@ class Settling(Claiming):
     ) -> str:
         """Hold a job that cannot run here, with its attempt refunded; return where it is now.
 
-        ``unknown_since`` keeps the moment of the first time. Raises LeaseLost if another claim
+        ``unknown_since`` keeps the moment since when its task is unknown. Raises LeaseLost if another claim
         holds it; nothing is written then.
         """
+        unknown = reason == HeldReason.UNKNOWN
         return self._leave(
             claim,
             "hold",
@@ -140,7 +141,7 @@ class Settling(Claiming):
             state=State.HELD,
             held_reason=reason,
             run_after=self.moment(now, delay_seconds),
-            unknown_since=claim.unknown_since or self.moment(now),
+            unknown_since=claim.unknown_since or (self.moment(now) if unknown else None),
             attempt=F("attempt") - 1,
             errors=with_error(claim.errors, error, replace_outcome=True),
         )

@@ -278,3 +278,9 @@ def test_microseconds_of_a_delay_are_kept(store: BaseStore) -> None:
     taken = running(store)
     store.retry(taken, 0.000_001, error(taken), now=at(5))
     assert row(taken.id)["run_after"] == at(5) + timedelta(microseconds=1)
+
+
+def test_a_hold_for_another_reason_starts_no_count_of_the_unknown(store: BaseStore) -> None:
+    taken = running(store)
+    store.hold(taken, HeldReason.LIMIT, 10, error(taken, outcome="limit"), now=at(5))
+    assert (row(taken.id)["held_reason"], row(taken.id)["unknown_since"]) == ("limit", None)
