@@ -191,15 +191,19 @@ class Settling(Claiming):
         self,
         claim: Claim,
         reason: DeathReason,
-        error: ErrorRecord | None,
+        error: ErrorRecord,
         now: datetime | None,
     ) -> str:
         if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=True)):
             return self._end_cancelled(claim, "bury", error, now)
         if not claim.dead_letter:
             return "dropped"
-        errors = json.loads(claim.errors) if error is None else with_error(claim.errors, error)
-        facts = self.facts(claim, errors=errors, worker_ids=worker_ids(claim))
+        facts = self.facts(
+            claim,
+            started_at=error.started,
+            errors=with_error(claim.errors, error),
+            worker_ids=worker_ids(claim),
+        )
         self.dead().bulk_create([DeadJob(**facts, died_at=self.moment(now), reason=reason)])
         return Place.DEAD
 

@@ -53,6 +53,7 @@ def test_requeue_makes_the_same_job_ready_with_a_new_budget(store: BaseStore) ->
         "expires_at": None,
         "run_after": at(200),
         "claimed_at": None,
+        "started_at": None,
         "suspect": False,
         "deaths": 0,
     }

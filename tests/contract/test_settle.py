@@ -153,6 +153,7 @@ def test_bury_moves_the_job_whole(store: BaseStore) -> None:
     facts = {name: value for name, value in before.items() if name in FACTS}
     assert changes(facts, stored) == {
         "errors": [error(taken).as_json()],
+        "started_at": T0,
         "worker_ids": ["w1"],
         "died_at": at(5),
         "reason": "timeout",
@@ -284,3 +285,10 @@ def test_a_hold_for_another_reason_starts_no_count_of_the_unknown(store: BaseSto
     taken = running(store)
     store.hold(taken, HeldReason.LIMIT, 10, error(taken, outcome="limit"), now=at(5))
     assert (row(taken.id)["held_reason"], row(taken.id)["unknown_since"]) == ("limit", None)
+
+
+def test_the_start_of_the_last_attempt_survives_death(store: BaseStore) -> None:
+    taken = running(store)
+    store.mark_started([taken], now=T0)
+    bury(store, taken)
+    assert rows()["dead"][taken.id]["started_at"] == T0
