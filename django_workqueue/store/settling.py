@@ -52,7 +52,8 @@ class Settling(Claiming):
         settled: set[Hold] = set()
         for holds in batches(ack.claim for ack in acks):
             settled |= self.delete_held(holds)
-        kept = [ack for ack in acks if ack.claim.hold in settled and ack.claim.result_ttl != 0]
+        by_hold = {ack.claim.hold: ack for ack in acks if ack.claim.hold in settled}
+        kept = [ack for ack in by_hold.values() if ack.claim.result_ttl != 0]
         self.results().bulk_create([self._succeeded(ack, now) for ack in kept])
         return settled
 
@@ -129,8 +130,8 @@ class Settling(Claiming):
     ) -> str:
         """Hold a job that cannot run here, with its attempt refunded; return where it is now.
 
-        ``unknown_since`` keeps the moment since when its task is unknown. Raises LeaseLost if another claim
-        holds it; nothing is written then.
+        ``unknown_since`` keeps the moment since when its task is unknown. Raises LeaseLost if
+        another claim holds it; nothing is written then.
         """
         unknown = reason == HeldReason.UNKNOWN
         return self._leave(
@@ -146,20 +147,28 @@ class Settling(Claiming):
             errors=with_error(claim.errors, error, replace_outcome=True),
         )
 
-    def release_strays(self, worker_id: str, known: Collection[Hold]) -> int:
+    def release_strays(
+        self, worker_id: str, known: Collection[Hold], *, now: datetime | None = None
+    ) -> int:
         """Give back running jobs of this worker under claims it does not know; return how many.
 
         A claim whose answer was lost: the rows were taken, and nobody works on them.
         """
-        rows = self.live().filter(state=State.RUNNING, worker_id=worker_id)
-        strays = [hold for hold in rows.values_list("pk", "token") if hold not in known]
-        count = 0
-        for pk, token in strays:
-            held = self.live().filter(pk=pk, token=token, state=State.RUNNING)
-            count += held.filter(cancel_asked_at__isnull=True).update(
-                state=State.READY, attempt=F("attempt") - 1, **UNHELD
-            )
-        return count
+        rows = self.live().filter(state=State.RUNNING, worker_id=worker_id).order_by("pk")
+        strays = [job for job in rows if (job.pk, job.token) not in known]
+        return sum(self._release_stray(job, now) for job in strays)
+
+    @transition
+    def _release_stray(self, job: LiveJob, now: datetime | None) -> bool:
+        held = self.live().filter(pk=job.pk, token=job.token, state=State.RUNNING)
+        refunded = F("attempt") - 1
+        waiting = held.filter(cancel_asked_at__isnull=True)
+        if waiting.update(state=State.READY, attempt=refunded, **UNHELD):
+            return True
+        if not delete_rows(held):
+            return False
+        self.keep_cancelled(self.facts(job, attempt=job.attempt - 1), now)
+        return True
 
     # The statements
 

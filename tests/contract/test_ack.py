@@ -128,3 +128,11 @@ def test_a_group_larger_than_a_statement_is_settled_whole(store: BaseStore) -> N
     assert ack(store, *reversed(taken)) == {each.hold for each in taken}
     assert len(rows()["finished"]) == 405
     assert place(taken[0].id) == "finished"
+
+
+def test_an_ack_twice_is_once(store: BaseStore) -> None:
+    taken = running(store)
+    assert ack(store, taken, taken) == {taken.hold}
+    before = rows()
+    assert ack(store, taken, value="43") == set()
+    assert rows() == before

@@ -292,3 +292,11 @@ def test_the_start_of_the_last_attempt_survives_death(store: BaseStore) -> None:
     store.mark_started([taken], now=T0)
     bury(store, taken)
     assert rows()["dead"][taken.id]["started_at"] == T0
+
+
+def test_a_stray_whose_cancel_was_asked_ends_cancelled(store: BaseStore) -> None:
+    taken = running(store)
+    store.cancel(taken.id, now=at(1))
+    assert store.release_strays("w1", set()) == 1
+    assert place(taken.id) == "finished"
+    assert rows()["finished"][taken.id]["outcome"] == "cancelled"
