@@ -129,7 +129,10 @@ class JSONTextField(TextField[Set_contra, Get_co]):
         return "TextField"
 
     def get_prep_value(self, value: Any) -> Any:
-        if value is None or isinstance(value, EncodedJSON) or hasattr(value, "resolve_expression"):
+        if value is None:
+            # JSON's null where the column takes no other: a payload may be null.
+            return None if self.null else "null"
+        if isinstance(value, EncodedJSON) or hasattr(value, "resolve_expression"):
             return value
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
 

@@ -12,7 +12,7 @@ import pytest
 from django_workqueue.exceptions import LeaseLost
 from django_workqueue.ids import new_token
 from django_workqueue.models import LiveJob
-from django_workqueue.states import DeathReason, HeldReason
+from django_workqueue.states import DeathReason, HeldReason, Lane
 from django_workqueue.store import BaseStore, Claim
 from tests.factories import NOT_HELD, T0, at, claim, error, running
 from tests.sound import FACTS, changes, place, row, rows
@@ -300,3 +300,15 @@ def test_a_stray_whose_cancel_was_asked_ends_cancelled(store: BaseStore) -> None
     assert store.release_strays("w1", set()) == 1
     assert place(taken.id) == "finished"
     assert rows()["finished"][taken.id]["outcome"] == "cancelled"
+
+
+@pytest.mark.parametrize("lane", Lane)
+def test_a_payload_of_null_moves_like_any_other(store: BaseStore, lane: Lane) -> None:
+    options = {"lane": lane, "payload": "null", "lease_seconds": 1, "max_attempts": 1}
+    lost = running(store, **options)
+    store.mark_started([lost], now=T0)
+    store.reclaim(now=at(1))
+    assert rows()["dead"][lost.id]["payload"] is None
+    assert store.requeue(lost.id, now=at(2))
+    store.cancel(lost.id, now=at(3))
+    assert rows()["finished"][lost.id]["payload"] is None
