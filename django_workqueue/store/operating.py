@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from django.db import IntegrityError
 from django.db.models import Q
 
 from ..exceptions import UniqueKeyTaken
 from ..models import DeadJob, LiveJob, Queue
 from ..models.fields import EncodedJSON
-from ..states import NOT_RUNNING, State
+from ..states import NOT_RUNNING, State, UniqueWhile
 from .core import delete_rows, transition
 from .inserting import Inserting, unique_hash
 from .sweeping import Sweeping
@@ -65,14 +66,14 @@ class Operating(Inserting, Sweeping):
         done = self._move_cancelled(waiting, job, {}, now)
         return None if done is None else CancelAnswer.CANCELLED
 
-    @transition
     def requeue(
         self, job_id: uuid.UUID, *, payload: str | None = None, now: datetime | None = None
     ) -> bool:
         """Make a dead job ready again under its id, with a new budget; False if it is not dead.
 
         ``expires_at`` is cleared and the fence goes on from where it was (I4). *payload*, JSON
-        text already checked, takes the place of the old one.
+        text already checked, takes the place of the old one. A key that constrains while queued
+        was given up at the first claim and is not taken again.
         Raises UniqueKeyTaken, with the holder's id, where a live job has its unique key; the job
         stays dead.
         """
@@ -80,12 +81,20 @@ class Operating(Inserting, Sweeping):
         if job is None:
             return False
         row = self._requeued(job, payload, now)
-        # The row decides, not the look before it.
+        try:
+            return self._requeue(job, row)
+        except IntegrityError:
+            # Somebody took the key after the look at it, and the index decided.
+            self._refuse_taken_key(row)
+            raise
+
+    @transition
+    def _requeue(self, job: DeadJob, row: LiveJob) -> bool:
+        # A savepoint where the caller has a transaction: a refusal leaves the job dead there too.
         with self.own():
-            if not delete_rows(self.dead().filter(pk=job_id, died_at=job.died_at)):
+            if not delete_rows(self.dead().filter(pk=job.pk, died_at=job.died_at)):
                 return False
-            if row.unique_hash is not None:
-                self._refuse_taken_key(row)
+            self._refuse_taken_key(row)
             self.live().bulk_create([row])
         return True
 
@@ -101,14 +110,18 @@ class Operating(Inserting, Sweeping):
         }
         if payload is not None:
             changes["payload"] = EncodedJSON(payload)
-        key = job.unique_key if job.unique_while else None
+        unclaimed = job.unique_while == UniqueWhile.QUEUED and job.fence == 0
+        constrains = unclaimed or job.unique_while == UniqueWhile.LIVE
+        key_hash = unique_hash(job.queue_name, job.task, job.unique_key)
         return LiveJob(
             **self.facts(job, **changes),
             state=State.READY,
-            unique_hash=None if key is None else unique_hash(job.queue_name, job.task, key),
+            unique_hash=key_hash if constrains else None,
         )
 
     def _refuse_taken_key(self, row: LiveJob) -> None:
+        if row.unique_hash is None:
+            return
         holder = self.live().filter(unique_hash=row.unique_hash).values_list("pk", flat=True)
         holder_id = holder.first()
         if holder_id is not None:

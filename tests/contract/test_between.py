@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from django_workqueue.exceptions import UniqueKeyTaken
 from django_workqueue.states import DeathReason
 from django_workqueue.store import Ack, BaseStore, CancelAnswer, Claim, get_store
 from tests.factories import at, claim, dead, error, insert, running
@@ -125,3 +126,21 @@ def test_of_two_requeues_that_looked_at_once_one_makes_the_job_ready(
     racing = acting_before(monkeypatch, "_requeued", lambda: store.requeue(taken.id, now=at(8)))
     assert racing.requeue(taken.id, now=at(9)) is False
     assert row(taken.id)["run_after"] == at(8)
+
+
+def test_a_key_taken_after_the_look_at_it_is_refused_with_its_holder(
+    store: BaseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = dead(store, unique_key="k")
+    before = rows()["dead"]
+    racing = get_store()
+    looks = [lambda row: None]
+    refuse = racing._refuse_taken_key
+    monkeypatch.setattr(
+        racing, "_refuse_taken_key", lambda row: (looks.pop() if looks else refuse)(row)
+    )
+    twin = insert(store, unique_key="k")
+    with pytest.raises(UniqueKeyTaken) as caught:
+        racing.requeue(taken.id, now=at(9))
+    assert caught.value.holder_id == twin
+    assert rows()["dead"] == before

@@ -92,3 +92,20 @@ def test_an_expired_job_gives_up_its_key(store: BaseStore) -> None:
     insert(store, unique_key="k", expires_seconds=1)
     store.expire(now=at(1))
     assert twin_fits(store)
+
+
+def test_a_requeued_job_takes_no_key_that_it_gave_up_at_its_first_claim(store: BaseStore) -> None:
+    taken = running(store, unique_key="k", unique_while="queued")
+    store.bury(taken, DeathReason.TERMINAL, error(taken), now=at(1))
+    assert twin_fits(store, unique_while="queued")
+    assert store.requeue(taken.id, now=at(3)) is True
+    assert row(taken.id)["unique_hash"] is None
+
+
+def test_a_requeued_job_that_was_never_claimed_takes_its_queued_key_again(
+    store: BaseStore,
+) -> None:
+    job_id = insert(store, unique_key="k", unique_while="queued", expires_seconds=1)
+    store.expire(now=at(1))
+    store.requeue(job_id, now=at(2))
+    assert not twin_fits(store, unique_while="queued")
