@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from django.db import transaction
 
-from . import results
+from . import conf, results, wakeup
 from .exceptions import UniqueKeyTaken
 from .states import State
 from .store import BaseStore, Inserted, NewJob, get_store
@@ -34,7 +34,10 @@ def enqueue(job: NewJob, on_conflict: OnConflict) -> Placed:
     UniqueKeyTaken, or "replace" it, which never happens to one that runs.
     """
     store = get_store()
-    written = store.insert([job])
+    alone = not store.connection.in_atomic_block
+    written = store.insert([job], wake=alone and conf.current().notify)
+    if not alone:
+        wakeup.notify(store)
     return Placed(inserted=written[0]) if written else _conflict(store, job, on_conflict)
 
 
@@ -42,6 +45,7 @@ def enqueue_many(jobs: Sequence[NewJob], on_conflict: OnConflict) -> list[Placed
     """Write *jobs* in bounded statements, all or none; return what became of each, in order."""
     store = get_store()
     with transaction.atomic(using=store.alias):
+        wakeup.notify(store)
         written = {row.id: row for row in store.insert(jobs)}
         return [
             Placed(inserted=written[job.id])

@@ -18,6 +18,7 @@ from types import FrameType
 from typing import Final
 
 from . import clock
+from .wakeup import Wakeup
 
 logger = logging.getLogger("django_workqueue")
 
@@ -40,7 +41,7 @@ class Loop:
     An error of *step* that is one of *errors* is given to *on_error*, which returns the seconds to
     wait before the next step, or raises to end the loop. Every other error ends the loop.
     *at_end* is called in the thread that ran the loop, however it ended: to close what belongs to
-    that thread, such as its database connections.
+    that thread, such as its database connections. *wakeup* may know of more reasons to wake.
     """
 
     def __init__(
@@ -50,12 +51,13 @@ class Loop:
         on_error: Callable[[Exception], float] = raised,
         errors: tuple[type[Exception], ...] = (Exception,),
         at_end: Callable[[], None] | None = None,
+        wakeup: Wakeup | None = None,
     ) -> None:
         self._step = step
         self._on_error = on_error
         self._errors = errors
         self._at_end = at_end
-        self._woken = _Wake()
+        self._woken: Wakeup | _Wake = wakeup or _Wake()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._failure: BaseException | None = None

@@ -29,6 +29,7 @@ from .states import HeldReason, Lane, Place, ResultOutcome
 from .store import BaseStore, Claim, Hold, get_store
 from .sweeper import Sweeper
 from .threads import Executors
+from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
 
 logger = logging.getLogger("django_workqueue.worker")
 
@@ -78,7 +79,10 @@ class Worker:
         self.store: BaseStore = get_store()
         self.settings = conf.current()
         self._on_settled = on_settled
-        self._loop = Loop(self._step, errors=DATABASE_FAULTS, on_error=self._on_fault)
+        self.wakeup = wakeup_for(self.store)
+        self._loop = Loop(
+            self._step, errors=DATABASE_FAULTS, on_error=self._on_fault, wakeup=self.wakeup
+        )
         self._executors = Executors(
             options.threads, self.settings, options.lease_seconds, self._loop.wake
         )
@@ -126,11 +130,13 @@ class Worker:
             self._executors.stop(timeout=self.options.grace_seconds)
         for helper in self._helpers:
             helper.join(timeout=5.0)
+        self.wakeup.close()
         connections.close_all()
 
     # A step: settle, claim, sleep
 
     def _step(self) -> float:
+        self.wakeup.attach()
         self._settle()
         if self._fault_count:
             logger.warning("database is back", extra={"worker_id": self.id})
@@ -163,8 +169,12 @@ class Worker:
     def _nothing_due(self) -> bool:
         return self.store.seconds_to_due() != 0.0 and not self._claimable_queues()
 
+    def _poll_seconds(self) -> float:
+        rarer = TRUSTED_POLL_FACTOR if self.wakeup.trusted else 1
+        return self.options.poll_seconds * rarer
+
     def _idle_seconds(self, room: int) -> float:
-        poll = self.options.poll_seconds * random.uniform(0.8, 1.0)
+        poll = self._poll_seconds() * random.uniform(0.8, 1.0)
         if room <= 0:
             return poll
         due = self.store.seconds_to_due()

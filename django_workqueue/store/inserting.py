@@ -60,9 +60,12 @@ def unique_hash(queue_name: str, task: str, key: str) -> str:
 class Inserting(StoreCore):
     """The start of a job's life."""
 
-    def insert(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Inserted]:
+    def insert(
+        self, jobs: Sequence[NewJob], *, wake: bool = False, now: datetime | None = None
+    ) -> list[Inserted]:
         """Write *jobs* in one statement for each 500; return those written, in their order.
 
+        With *wake*, for callers in autocommit, the statement also wakes waiting workers.
         A job whose unique key is held by a live job is left out, without an error, so that the
         caller's transaction goes on. Commits only where the caller is in autocommit.
         """
@@ -70,11 +73,14 @@ class Inserting(StoreCore):
         # By key: two transactions that insert A, B and B, A would wait for each other.
         ordered = sorted(jobs, key=lambda job: (job.queue_name, job.task, job.unique_key or ""))
         for start in range(0, len(ordered), ROWS_PER_STATEMENT):
-            for row in self._insert_batch(ordered[start : start + ROWS_PER_STATEMENT], now):
+            batch = ordered[start : start + ROWS_PER_STATEMENT]
+            for row in self._insert_batch(batch, now, wake=wake):
                 written[row.id] = row
         return [written[job.id] for job in jobs if job.id in written]
 
-    def _insert_batch(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Inserted]:
+    def _insert_batch(
+        self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
+    ) -> list[Inserted]:
         rows, params = [], []
         for job in jobs:
             row, row_params = self._insert_row(job, now)
@@ -89,7 +95,7 @@ class Inserting(StoreCore):
             f"{self.read_moment_sql(self.quote('run_after'))}"
         )
         with self.connection.cursor() as cursor:
-            cursor.execute(sql, params)
+            cursor.execute(self.insert_sql(sql, wake=wake), params)
             return [self._inserted(row) for row in cursor.fetchall()]
 
     def _insert_row(self, job: NewJob, now: datetime | None) -> tuple[str, list[Any]]:
@@ -133,6 +139,10 @@ class Inserting(StoreCore):
             params += sql_params
         row = ", ".join([*["%s"] * len(facts), *CONSTANTS.values(), *moments])
         return f"({row})", facts + params
+
+    def insert_sql(self, statement: str, *, wake: bool) -> str:
+        """Return *statement* such that it wakes waiting workers too, where the database can."""
+        return statement
 
     def on_conflict_sql(self) -> str:
         return f"ON CONFLICT ({self.quote('unique_hash')}) DO NOTHING"

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from ..models import LiveJob
 from .base import BaseStore
 from .records import Hold
+
+CHANNEL: Final = "workqueue"
+"""One fixed channel: names of queues may be longer than a channel's 63 bytes."""
 
 
 class PostgreSQLStore(BaseStore):
@@ -28,6 +31,16 @@ class PostgreSQLStore(BaseStore):
     def read_moment_sql(self, sql: str) -> str:
         # Without USE_TZ, psycopg would return the session's local time with the zone cut off.
         return f"({sql} AT TIME ZONE 'UTC')"
+
+    def insert_sql(self, statement: str, *, wake: bool) -> str:
+        # One statement: a second one would cost a third of an enqueue's speed. The subselect is
+        # evaluated once, however many rows there are.
+        if not wake:
+            return statement
+        return (
+            f"WITH written AS ({statement}) "
+            f"SELECT written.*, (SELECT pg_notify('{CHANNEL}', '')) FROM written"
+        )
 
     def claim_rows(
         self,

@@ -17,6 +17,7 @@ from django_workqueue.compat import task_backends
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.settler import Settled
 from django_workqueue.store import BaseStore
+from django_workqueue.wakeup import TRUSTED_POLL_FACTOR
 from django_workqueue.worker import Ended, Options, Worker
 
 from ..base import USAGE, WorkQueueCommand
@@ -111,11 +112,19 @@ class Command(WorkQueueCommand):
                 f"  slots     {options.threads} threads",
                 f"  lease     {options.lease_seconds:g} s, extended every "
                 f"{options.lease_seconds / 3:.3g} s; grace {options.grace_seconds:g} s",
-                f"  wake-up   poll every {options.poll_seconds:g} s",
+                f"  wake-up   {self._wakeup(worker)}",
                 f"  clock     {difference:+.3f} s (the database's clock minus this host's)",
                 f"  tasks     {len(registry.paths())} declared",
             )
         )
+
+    def _wakeup(self, worker: Worker) -> str:
+        worker.wakeup.attach()
+        poll = f"poll every {worker.options.poll_seconds:g} s"
+        if not worker.wakeup.trusted:
+            return poll
+        rarer = worker.options.poll_seconds * TRUSTED_POLL_FACTOR
+        return f"{worker.wakeup.told_by}, and a poll every {rarer:g} s"
 
     def _show(self, settled: Settled) -> None:
         if not self._shown:

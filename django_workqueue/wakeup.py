@@ -1,0 +1,256 @@
+"""A hint that work came. It may be lost, late or doubled (I6): the poll is what finds work.
+
+PostgreSQL: LISTEN on one fixed channel, on the connection of the thread that waits. SQLite:
+``PRAGMA data_version``, which moves with every commit of another connection. Elsewhere nobody
+tells, and the poll is all there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from django.db import DatabaseError, InterfaceError, transaction
+
+from . import clock, conf
+from .store import BaseStore
+from .store.postgresql import CHANNEL
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+logger = logging.getLogger("django_workqueue.wakeup")
+
+PROOF_SECONDS: Final = 2.0
+TRUSTED_POLL_FACTOR: Final = 5
+DATA_VERSION_SECONDS: Final = 0.005
+"""Between two looks at data_version; each costs some microseconds."""
+QUIET_SECONDS: Final = 0.02
+"""After a change of data_version, before the next one wakes."""
+
+
+class Wakeup:
+    """Wakes one waiting thread: from other threads, from signal handlers, from the database.
+
+    ``set`` writes to a pipe, which a signal handler may do at any point.
+    """
+
+    told_by = "poll"
+
+    def __init__(self, store: BaseStore) -> None:
+        self._store = store
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        os.set_blocking(self._writer, False)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the database was seen to tell; then the poll may be rarer."""
+        return False
+
+    def attach(self) -> None:
+        """Begin to listen, or begin again on a new connection. Called before each look for work."""
+
+    def set(self) -> None:
+        # A full pipe says it already.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writer, b".")
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._reader, 4096):
+                pass
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until woken, at most *timeout* seconds; return whether it was."""
+        return bool(self._readable(timeout, self._reader))
+
+    def close(self) -> None:
+        os.close(self._reader)
+        os.close(self._writer)
+
+    def _readable(self, timeout: float | None, *descriptors: int) -> list[int]:
+        # poll(), since select() knows no descriptor above 1,023.
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        return [found for found, _ in poll.poll(None if timeout is None else timeout * 1000)]
+
+
+class PostgreSQLWakeup(Wakeup):
+    """LISTEN, proved by a notification to itself: behind a transaction pooler none arrives."""
+
+    told_by = "LISTEN/NOTIFY"
+
+    def __init__(self, store: BaseStore) -> None:
+        super().__init__(store)
+        self._listening: Any = None
+        self._trusted = False
+
+    @property
+    def trusted(self) -> bool:
+        return self._trusted
+
+    def attach(self) -> None:
+        wrapper = self._store.connection
+        wrapper.ensure_connection()
+        if wrapper.connection is self._listening:
+            return
+        with wrapper.cursor() as cursor:
+            cursor.execute(f"LISTEN {CHANNEL}")
+        self._listening = wrapper.connection
+        self._trusted = self._prove(wrapper)
+        if not self._trusted:
+            logger.warning("notifications do not arrive; polling", extra={"alias": wrapper.alias})
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._store.connection.connection is not self._listening:
+            return super().wait(timeout)
+        try:
+            # Some may have come along with the answers of other statements.
+            if self._take():
+                return True
+            socket = self._listening.fileno()
+            found = self._readable(timeout, self._reader, socket)
+            return bool(socket in found and self._take()) or self._reader in found
+        except (DatabaseError, InterfaceError):
+            # The next step meets the broken connection by itself, and attaches to a new one.
+            self._listening, self._trusted = None, False
+            return True
+
+    def _prove(self, wrapper: BaseDatabaseWrapper) -> bool:
+        expected = uuid.uuid4().hex
+        with wrapper.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, expected])
+        ends = clock.monotonic() + PROOF_SECONDS
+        while expected not in self._take():
+            left = ends - clock.monotonic()
+            if left <= 0 or not self._readable(left, self._listening.fileno()):
+                return False
+        return True
+
+    def _take(self) -> list[str]:
+        """Return the payloads of the notifications that came, without waiting."""
+        connection = self._listening
+        with self._store.connection.wrap_database_errors:
+            if hasattr(connection, "pgconn"):
+                return [each.payload for each in connection.notifies(timeout=0)]
+            # psycopg2
+            connection.poll()
+            payloads = [each.payload for each in connection.notifies]
+            connection.notifies.clear()
+            return payloads
+
+
+class SQLiteWakeup(Wakeup):
+    """``PRAGMA data_version`` on a connection of its own: it stands still for own commits."""
+
+    told_by = "data_version"
+
+    def __init__(self, store: BaseStore) -> None:
+        super().__init__(store)
+        self._connection: Any = None
+        self._version: int | None = None
+        self._quiet_until = 0.0
+
+    @property
+    def trusted(self) -> bool:
+        return self._version is not None
+
+    def attach(self) -> None:
+        if self._connection is None:
+            self._connection = self._store.connection.copy()
+            self._connection.ensure_connection()
+            self._version = self._read_version()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        ends = None if timeout is None else clock.monotonic() + timeout
+        while True:
+            left = DATA_VERSION_SECONDS if ends is None else ends - clock.monotonic()
+            if super().wait(max(min(left, DATA_VERSION_SECONDS), 0.0)):
+                return True
+            if clock.monotonic() >= self._quiet_until and self._changed():
+                return True
+            if left <= 0:
+                return False
+
+    def close(self) -> None:
+        super().close()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _changed(self) -> bool:
+        version = self._read_version()
+        if version == self._version:
+            return False
+        self._version = version
+        # A busy application on the same file must not make its workers look at every commit.
+        self._quiet_until = clock.monotonic() + QUIET_SECONDS
+        return True
+
+    def _read_version(self) -> int:
+        # The driver's own cursor: Django's costs fifty times as much, hundreds of times a second.
+        with self._connection.wrap_database_errors:
+            row = self._connection.connection.execute("PRAGMA data_version").fetchone()
+        return int(row[0])
+
+
+def wakeup_for(store: BaseStore) -> Wakeup:
+    """Return the wake-up that the store's database can give."""
+    vendor = store.connection.vendor
+    if vendor == "postgresql" and conf.current().notify:
+        return PostgreSQLWakeup(store)
+    return SQLiteWakeup(store) if vendor == "sqlite" else Wakeup(store)
+
+
+# The other side
+
+
+class _Transaction:
+    """One outermost transaction that enqueued something, and whether its workers were told."""
+
+    def __init__(self, outermost: Any) -> None:
+        self.outermost = outermost
+        self.told = False
+
+
+_local = threading.local()
+
+
+def notify(store: BaseStore) -> None:
+    """Tell waiting workers, after the commit of the present transaction, once a transaction.
+
+    A notification that fails loses nothing and fails nobody: the poll finds the job. (In a
+    transaction NOTIFY would make commits wait for each other.)
+    """
+    connection = store.connection
+    if connection.vendor != "postgresql" or not conf.current().notify:
+        return
+    if not connection.in_atomic_block:
+        _send(store)
+        return
+    known: dict[str, _Transaction] = _local.__dict__.setdefault("transactions", {})
+    current = known.get(store.alias)
+    if current is None or current.outermost is not connection.atomic_blocks[0]:
+        current = known[store.alias] = _Transaction(connection.atomic_blocks[0])
+
+    # A hook for each call, since a savepoint that rolls back takes its hooks along.
+    def tell(noted: _Transaction = current) -> None:
+        if not noted.told:
+            noted.told = True
+            _send(store)
+
+    transaction.on_commit(tell, using=store.alias, robust=True)
+
+
+def _send(store: BaseStore) -> None:
+    try:
+        with store.connection.cursor() as cursor:
+            cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+    except (DatabaseError, InterfaceError):
+        logger.warning("notification failed; a poll finds the job", exc_info=True)
