@@ -13,7 +13,7 @@ from .. import clock
 from ..models import LiveJob, Queue
 from ..models.fields import EncodedJSON, from_database
 from ..states import HeldReason, Lane, State
-from .core import StoreCore
+from .core import StoreCore, statement
 from .records import CLAIM_COLUMNS, Claim, Hold
 
 BATCH: Final = 500
@@ -65,6 +65,7 @@ class Claiming(StoreCore):
         due = Q(state=State.HELD, held_reason=reason, run_after__lte=self.moment(now))
         return self._make_ready(due & Q(task__in=list(tasks)), BATCH)
 
+    @statement
     def _make_ready(self, due: Q, limit: int) -> int:
         # Not one statement: MySQL cannot update a table it selects from, and a LIMIT in a
         # subquery may be evaluated again for each row on PostgreSQL. The update restates *due*.
@@ -101,6 +102,7 @@ class Claiming(StoreCore):
 
     # Taking it
 
+    @statement
     def claim(
         self,
         lane: Lane,
@@ -246,11 +248,13 @@ class Claiming(StoreCore):
                 started.add((self.load_uuid(row[0]), self.load_uuid(row[1])))
         return started
 
+    @statement
     def note_progress(self, claim: Claim, progress: str) -> bool:
         """Show how far a running job is; *progress* is JSON text. False if the claim lost it."""
         rows = self.live().filter(pk=claim.id, token=claim.token, state=State.RUNNING)
         return bool(rows.update(progress=EncodedJSON(progress)))
 
+    @statement
     def update_held(
         self,
         changes: str,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..models import LiveJob
 from ..models.fields import from_database, to_database
 from ..states import State
-from .core import StoreCore
+from .core import StoreCore, statement, transition
 from .records import Inserted, NewJob
 
 ROWS_PER_STATEMENT: Final = 500
@@ -67,17 +67,26 @@ class Inserting(StoreCore):
 
         With *wake*, for callers in autocommit, the statement also wakes waiting workers.
         A job whose unique key is held by a live job is left out, without an error, so that the
-        caller's transaction goes on. Commits only where the caller is in autocommit.
+        caller's transaction goes on. Of several in *jobs* with one key, the first is written.
+        Commits only where the caller is in autocommit, and then all of them together.
         """
-        written: dict[Any, Inserted] = {}
+        if not jobs:
+            return []
         # By key: two transactions that insert A, B and B, A would wait for each other.
         ordered = sorted(jobs, key=lambda job: (job.queue_name, job.task, job.unique_key or ""))
-        for start in range(0, len(ordered), ROWS_PER_STATEMENT):
-            batch = ordered[start : start + ROWS_PER_STATEMENT]
-            for row in self._insert_batch(batch, now, wake=wake):
-                written[row.id] = row
+        insert = self._insert_batch if len(jobs) <= ROWS_PER_STATEMENT else self._insert_batches
+        written = {row.id: row for row in insert(ordered, now, wake=wake)}
         return [written[job.id] for job in jobs if job.id in written]
 
+    @transition
+    def _insert_batches(
+        self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
+    ) -> list[Inserted]:
+        starts = range(0, len(jobs), ROWS_PER_STATEMENT)
+        parts = [jobs[start : start + ROWS_PER_STATEMENT] for start in starts]
+        return [row for part in parts for row in self._insert_batch(part, now, wake=wake)]
+
+    @statement
     def _insert_batch(
         self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
     ) -> list[Inserted]:

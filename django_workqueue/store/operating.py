@@ -14,7 +14,7 @@ from ..exceptions import UniqueKeyTaken
 from ..models import DeadJob, LiveJob, Queue
 from ..models.fields import EncodedJSON
 from ..states import NOT_RUNNING, State, UniqueWhile
-from .core import delete_rows, transition
+from .core import delete_rows, statement, transition
 from .inserting import Inserting, unique_hash
 from .sweeping import Sweeping
 
@@ -131,16 +131,23 @@ class Operating(Inserting, Sweeping):
                 holder_id=holder_id,
             )
 
+    @statement
     def discard(self, job_id: uuid.UUID) -> bool:
         """Delete a dead job; False if it is not dead."""
         return bool(delete_rows(self.dead().filter(pk=job_id)))
 
+    @statement
     def pause(self, queue_name: str, until: datetime | None = None, reason: str = "") -> None:
         """Let no claim take from the queue until *until* (None: until it is resumed)."""
-        Queue._base_manager.using(self.alias).update_or_create(
-            name=queue_name, defaults={"paused_until": until or FOREVER, "reason": reason}
+        targeted = self.connection.features.supports_update_conflicts_with_target
+        Queue._base_manager.using(self.alias).bulk_create(
+            [Queue(name=queue_name, paused_until=until or FOREVER, reason=reason)],
+            update_conflicts=True,
+            update_fields=["paused_until", "reason"],
+            unique_fields=["name"] if targeted else None,
         )
 
+    @statement
     def resume(self, queue_name: str) -> bool:
         """Open the queue again; False if it was not paused."""
         rows = Queue._base_manager.using(self.alias).filter(

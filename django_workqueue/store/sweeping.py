@@ -14,7 +14,7 @@ from django.db.models import F, Q, QuerySet
 
 from ..models import SPENT, DeadJob, LiveJob, Lock, Worker
 from ..states import DeathReason, HeldReason, Lane, State
-from .core import delete_rows, transition
+from .core import delete_rows, statement, transition
 from .records import ErrorRecord, Swept, with_error
 from .settling import UNHELD, Settling
 
@@ -177,6 +177,7 @@ class Sweeping(Settling):
         silent = Q(last_seen_at__lte=self.moment(now, -silent_seconds))
         return self._purge(self._rows(Worker), silent, SWEEP_BATCH, dry_run=False)
 
+    @statement
     def _purge(self, rows: QuerySet[Any], old: Q, limit: int, *, dry_run: bool) -> int:
         ids = list(rows.filter(old).values_list("pk", flat=True)[:limit])
         if dry_run or not ids:

@@ -1,0 +1,183 @@
+"""A deadlock in a transaction that the store owns is tried again, whole; in a caller's it is theirs.
+
+A deadlock rolls back the whole transaction on MariaDB: a statement repeated after it would commit
+without the caller's earlier ones (O1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from django_workqueue.states import DeathReason
+from django_workqueue.store import Ack, BaseStore, get_store
+from django_workqueue.store.core import OWN_RETRIES
+from tests import sound
+from tests.factories import at, claim, dead, error, insert, new_job, running
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+class Deadlock(OperationalError):
+    """What this test's statements fail with."""
+
+
+class Failing:
+    """Fails the first *count* writes of a block, and counts them all."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.seen = 0
+
+    def __call__(
+        self, execute: Callable[..., Any], sql: str, params: Any, many: Any, context: Any
+    ) -> Any:
+        if sql.startswith(("SELECT", "SAVEPOINT", "ROLLBACK", "RELEASE")):
+            return execute(sql, params, many, context)
+        self.seen += 1
+        if self.seen <= self.count:
+            raise Deadlock("deadlock")
+        return execute(sql, params, many, context)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> BaseStore:
+    sound.forget()
+    store = get_store()
+    conflict = lambda self, raised: isinstance(raised, Deadlock)  # noqa: E731
+    monkeypatch.setattr(type(store), "is_conflict", conflict)
+    return sound.watched(store)
+
+
+def _insert(store: BaseStore) -> Callable[[], Any]:
+    return lambda: store.insert([new_job()], now=at(0))
+
+
+def _insert_many(store: BaseStore) -> Callable[[], Any]:
+    jobs = [new_job() for _ in range(501)]
+    return lambda: store.insert(jobs, now=at(0))
+
+
+def _promote(store: BaseStore) -> Callable[[], Any]:
+    insert(store, run_after=at(1))
+    return lambda: store.promote(now=at(1))
+
+
+def _claim(store: BaseStore) -> Callable[[], Any]:
+    insert(store)
+    return lambda: claim(store)
+
+
+def _extend(store: BaseStore) -> Callable[[], Any]:
+    taken = running(store)
+    return lambda: store.extend([taken], 30, now=at(1))
+
+
+def _ack(store: BaseStore) -> Callable[[], Any]:
+    taken = running(store)
+    return lambda: store.ack([Ack(claim=taken, value="1")], now=at(1))
+
+
+def _retry(store: BaseStore) -> Callable[[], Any]:
+    taken = running(store)
+    return lambda: store.retry(taken, 1, error(taken), now=at(1))
+
+
+def _bury(store: BaseStore) -> Callable[[], Any]:
+    taken = running(store)
+    return lambda: store.bury(taken, DeathReason.TERMINAL, error(taken), now=at(1))
+
+
+def _reclaim(store: BaseStore) -> Callable[[], Any]:
+    running(store, lease_seconds=1)
+    return lambda: store.reclaim(now=at(1))
+
+
+def _cancel(store: BaseStore) -> Callable[[], Any]:
+    job_id = insert(store)
+    return lambda: store.cancel(job_id, now=at(1))
+
+
+def _requeue(store: BaseStore) -> Callable[[], Any]:
+    taken = dead(store)
+    return lambda: store.requeue(taken.id, now=at(1))
+
+
+def _purge(store: BaseStore) -> Callable[[], Any]:
+    dead(store)
+    return lambda: store.purge(1, now=at(1))
+
+
+def _discard(store: BaseStore) -> Callable[[], Any]:
+    taken = dead(store)
+    return lambda: store.discard(taken.id)
+
+
+def _pause(store: BaseStore) -> Callable[[], Any]:
+    return lambda: store.pause("default") or True
+
+
+CALLS: Final[dict[str, Callable[[BaseStore], Callable[[], Any]]]] = {
+    "insert": _insert,
+    "insert of many": _insert_many,
+    "promote": _promote,
+    "claim": _claim,
+    "extend": _extend,
+    "ack": _ack,
+    "retry": _retry,
+    "bury": _bury,
+    "reclaim": _reclaim,
+    "cancel": _cancel,
+    "requeue": _requeue,
+    "purge": _purge,
+    "discard": _discard,
+    "pause": _pause,
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_deadlock_in_autocommit_is_tried_again(store: BaseStore, call: str) -> None:
+    act = CALLS[call](store)
+    failing = Failing(OWN_RETRIES)
+    with connection.execute_wrapper(failing):
+        assert act()
+    assert failing.seen > OWN_RETRIES
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_deadlock_that_does_not_end_is_the_callers_after_a_few_tries(
+    store: BaseStore, call: str
+) -> None:
+    act = CALLS[call](store)
+    before = sound.rows()
+    failing = Failing(99)
+    with connection.execute_wrapper(failing), pytest.raises(Deadlock):
+        act()
+    assert failing.seen == OWN_RETRIES + 1
+    assert sound.rows() == before
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_deadlock_in_a_callers_transaction_is_the_callers_at_once(
+    store: BaseStore, call: str
+) -> None:
+    act = CALLS[call](store)
+    failing = Failing(1)
+    with (
+        pytest.raises(Deadlock),
+        transaction.atomic(),
+        connection.execute_wrapper(failing),
+    ):
+        act()
+    assert failing.seen == 1
+
+
+def test_many_jobs_are_written_together_or_not_at_all(store: BaseStore) -> None:
+    jobs = [new_job() for _ in range(501)]
+    jobs[-1] = new_job(id=jobs[0].id)
+    with pytest.raises(Exception, match=r"(?i)unique|duplicate"):
+        store.insert(jobs, now=at(0))
+    assert sound.rows()["live"] == {}
