@@ -45,18 +45,19 @@ class Sweeping(Settling):
         was never marked as started is refunded: it is run at most once, and never dies unrun.
         """
         rows = self.live().filter(self.lapsed(now=now)).order_by("lease_expires_at")
-        return self._sweep(rows[:limit], lambda job: self._reclaim(job, now), dry_run=dry_run)
+        if dry_run:
+            return [planned(job, death_of_lapsed(job)) for job in rows[:limit]]
+        return self._sweep(rows[:limit], lambda job: self._reclaim(job, now))
 
     @transition
     def _reclaim(self, job: LiveJob, now: datetime | None) -> Swept | None:
         held = self.live().filter(self.lapsed(now=now), pk=job.pk, token=job.token)
-        unrun = job.max_attempts == 1 and job.started_at is None
         if job.cancel_asked_at is not None:
             return self._move_cancelled(held, job, self._lost_facts(job), now)
-        if job.attempt >= job.max_attempts and not unrun:
-            return self._move_dead(held, job, DeathReason.LOST, self._lost_facts(job), now)
+        if (reason := death_of_lapsed(job)) is not None:
+            return self._move_dead(held, job, reason, self._lost_facts(job), now)
         changes: dict[str, Any] = {"attempt": F("attempt") - 1}
-        if unrun:
+        if is_unrun(job):
             held = held.filter(started_at__isnull=True)
         else:
             changes = {"suspect": True, "deaths": F("deaths") + 1, **self._lost_facts(job)}
@@ -87,7 +88,9 @@ class Sweeping(Settling):
     ) -> list[Swept]:
         """Bury up to *limit* live jobs past their ``expires_at``. Walks workqueue_live_expires."""
         rows = self.live().filter(self.expired(now=now)).order_by("expires_at")
-        return self._sweep(rows[:limit], lambda job: self._expire(job, now), dry_run=dry_run)
+        if dry_run:
+            return [planned(job, DeathReason.EXPIRED) for job in rows[:limit]]
+        return self._sweep(rows[:limit], lambda job: self._expire(job, now))
 
     @transition
     def _expire(self, job: LiveJob, now: datetime | None) -> Swept | None:
@@ -113,7 +116,10 @@ class Sweeping(Settling):
             head = self.live().filter(state=State.READY, lane=lane, queue_name=name)
             head = head.order_by("rank", "run_after", "id")[:limit]
             spent = [job for job in head if job.attempt >= job.max_attempts]
-            done += self._sweep(spent, lambda job: self._bury_spent(job, now), dry_run=dry_run)
+            if dry_run:
+                done += [planned(job, DeathReason.EXHAUSTED) for job in spent]
+            else:
+                done += self._sweep(spent, lambda job: self._bury_spent(job, now))
         return done
 
     @transition
@@ -136,17 +142,14 @@ class Sweeping(Settling):
             unknown_since__lte=self.moment(now, -grace_seconds),
         )
         rows = self.live().filter(old).order_by("run_after")
-        return self._sweep(
-            rows[:limit], lambda job: self._bury_unknown(job, old, now), dry_run=dry_run
-        )
+        if dry_run:
+            return [planned(job, death_of_unknown(job)) for job in rows[:limit]]
+        return self._sweep(rows[:limit], lambda job: self._bury_unknown(job, old, now))
 
     @transition
     def _bury_unknown(self, job: LiveJob, old: Q, now: datetime | None) -> Swept | None:
-        last = job.errors[-1]["outcome"] if job.errors else ""
-        bad = last == DeathReason.BAD_ARGUMENTS
-        reason = DeathReason.BAD_ARGUMENTS if bad else DeathReason.UNKNOWN_TASK
         rows = self.live().filter(old, pk=job.pk, fence=job.fence)
-        return self._move_dead(rows, job, reason, {}, now)
+        return self._move_dead(rows, job, death_of_unknown(job), {}, now)
 
     # purge
 
@@ -191,14 +194,8 @@ class Sweeping(Settling):
     # The moves
 
     def _sweep(
-        self,
-        jobs: Iterable[LiveJob],
-        move: Callable[[LiveJob], Swept | None],
-        *,
-        dry_run: bool,
+        self, jobs: Iterable[LiveJob], move: Callable[[LiveJob], Swept | None]
     ) -> list[Swept]:
-        if dry_run:
-            return [swept(job, "ready") for job in jobs]
         return [done for job in list(jobs) if (done := move(job)) is not None]
 
     def _move_dead(
@@ -211,11 +208,10 @@ class Sweeping(Settling):
     ) -> Swept | None:
         if not delete_rows(rows.filter(cancel_asked_at__isnull=True)):
             return None
-        if not job.dead_letter:
-            return swept(job, "dropped", reason)
-        facts = self.facts(job, **changes)
-        self.dead().bulk_create([DeadJob(**facts, died_at=self.moment(now), reason=reason)])
-        return swept(job, "dead", reason)
+        if job.dead_letter:
+            facts = self.facts(job, **changes)
+            self.dead().bulk_create([DeadJob(**facts, died_at=self.moment(now), reason=reason)])
+        return planned(job, reason)
 
     def _move_cancelled(
         self,
@@ -239,3 +235,30 @@ def swept(
     return Swept(
         job.pk, job.task, job.queue_name, job.worker_id or "", job.attempt, outcome, reason
     )
+
+
+def planned(job: LiveJob, reason: DeathReason | None) -> Swept:
+    """Return how a job ends that a sweep buries for *reason* (None: makes ready)."""
+    if job.cancel_asked_at is not None:
+        return swept(job, "cancelled")
+    if reason is None:
+        return swept(job, "ready")
+    return swept(job, "dead" if job.dead_letter else "dropped", reason)
+
+
+def is_unrun(job: LiveJob) -> bool:
+    """True for a job of one attempt whose body never began: its start is not charged."""
+    return job.max_attempts == 1 and job.started_at is None
+
+
+def death_of_lapsed(job: LiveJob) -> DeathReason | None:
+    """Return why a lapsed job is dead, or None where its budget allows another start."""
+    spent = job.attempt >= job.max_attempts and not is_unrun(job)
+    return DeathReason.LOST if spent else None
+
+
+def death_of_unknown(job: LiveJob) -> DeathReason:
+    """Return why a job that could not run for too long is dead: its task, or its arguments."""
+    last = job.errors[-1]["outcome"] if job.errors else ""
+    bad = last == DeathReason.BAD_ARGUMENTS
+    return DeathReason.BAD_ARGUMENTS if bad else DeathReason.UNKNOWN_TASK

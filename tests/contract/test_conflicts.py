@@ -1,4 +1,4 @@
-"""A deadlock in a transaction that the store owns is tried again, whole; in a caller's it is theirs.
+"""A deadlock in a transaction of the store is tried again, whole; in a caller's it is theirs.
 
 A deadlock rolls back the whole transaction on MariaDB: a statement repeated after it would commit
 without the caller's earlier ones (O1).

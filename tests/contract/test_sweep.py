@@ -256,6 +256,26 @@ def test_a_dry_run_reports_and_changes_nothing(store: BaseStore) -> None:
     assert {**rows(), "dead": {}} == before
 
 
+def test_a_dry_run_says_how_each_job_would_end(store: BaseStore) -> None:
+    ready = running(store, lease_seconds=5)
+    lost = running(store, lease_seconds=6, max_attempts=1)
+    store.mark_started([lost], now=at(1))
+    dropped = running(store, lease_seconds=7, max_attempts=1, dead_letter=False)
+    store.mark_started([dropped], now=at(1))
+    asked = running(store, lease_seconds=8)
+    store.cancel(asked.id, now=at(1))
+    expired = insert(store, expires_seconds=5)
+    planned = store.reclaim(now=at(60), dry_run=True), store.expire(now=at(60), dry_run=True)
+    assert [(each.id, each.outcome, each.reason) for sweep in planned for each in sweep] == [
+        (ready.id, "ready", None),
+        (lost.id, "dead", DeathReason.LOST),
+        (dropped.id, "dropped", DeathReason.LOST),
+        (asked.id, "cancelled", None),
+        (expired, "dead", DeathReason.EXPIRED),
+    ]
+    assert (store.reclaim(now=at(60)), store.expire(now=at(60))) == planned
+
+
 # purge
 
 
