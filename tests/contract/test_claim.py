@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_workqueue.ids import new_token
@@ -109,7 +111,7 @@ def test_only_what_is_ready_is_taken(store: BaseStore) -> None:
         {"lane": Lane.OUTBOX},
     ],
 )
-def test_a_claim_keeps_to_its_lane_and_queue(store: BaseStore, other: dict[str, object]) -> None:
+def test_a_claim_keeps_to_its_lane_and_queue(store: BaseStore, other: dict[str, Any]) -> None:
     insert(store, **other)
     assert claim(store) == []
 

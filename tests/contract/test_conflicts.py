@@ -117,7 +117,7 @@ def _discard(store: BaseStore) -> Callable[[], Any]:
 
 
 def _pause(store: BaseStore) -> Callable[[], Any]:
-    return lambda: store.pause("default") or True
+    return lambda: (store.pause("default"), store.resume("default"))[1]
 
 
 CALLS: Final[dict[str, Callable[[BaseStore], Callable[[], Any]]]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from django_workqueue.store import Ack, BaseStore
+from django_workqueue.store import BaseStore
 from tests.factories import NOT_HELD, at, claim, insert, running
 from tests.sound import changes, row, rows
 
@@ -68,7 +68,7 @@ def test_more_claims_than_a_statement_holds_are_all_extended(store: BaseStore) -
 def test_extend_of_no_claims_is_no_statement(store: BaseStore) -> None:
     assert store.extend([], 30, now=at(1)) == {}
     assert store.mark_started([], now=at(1)) == set()
-    assert store.ack([Ack(claim=each, value="1") for each in []], now=at(1)) == set()
+    assert store.ack([], now=at(1)) == set()
 
 
 def test_mark_started_writes_the_moment_the_body_begins(store: BaseStore) -> None:
@@ -76,3 +76,20 @@ def test_mark_started_writes_the_moment_the_body_begins(store: BaseStore) -> Non
     before = row(taken.id)
     assert store.mark_started([taken], now=at(1.5)) == {taken.hold}
     assert changes(before, row(taken.id)) == {"started_at": at(1.5)}
+
+
+def test_progress_is_noted_by_the_holder_only(store: BaseStore) -> None:
+    taken = running(store)
+    before = row(taken.id)
+    assert store.note_progress(taken, '{"done":1,"total":3}') is True
+    assert changes(before, row(taken.id)) == {"progress": {"done": 1, "total": 3}}
+
+
+@pytest.mark.parametrize("where", NOT_HELD)
+def test_progress_of_a_claim_that_holds_nothing_changes_nothing(
+    store: BaseStore, where: str
+) -> None:
+    stale = NOT_HELD[where](store)
+    before = rows()
+    assert store.note_progress(stale, "1") is False
+    assert rows() == before

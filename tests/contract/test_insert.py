@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
@@ -63,7 +64,7 @@ def test_a_new_job_is_ready_and_due_now(store: BaseStore) -> None:
 
 
 def test_every_option_is_stored_as_given(store: BaseStore) -> None:
-    options = {
+    options: dict[str, Any] = {
         "lane": Lane.PAYLOAD,
         "queue_name": "Überweisung 支払い",
         "task": "",
@@ -108,7 +109,7 @@ def test_every_option_is_stored_as_given(store: BaseStore) -> None:
     ],
 )
 def test_a_job_for_later_is_scheduled(
-    store: BaseStore, options: dict[str, object], state: str, due: float
+    store: BaseStore, options: dict[str, Any], state: str, due: float
 ) -> None:
     job = new_job(**options)
     (inserted,) = store.insert([job], now=T0)
@@ -126,7 +127,7 @@ def test_a_job_for_later_is_scheduled(
     ],
 )
 def test_expiry_counts_from_the_moment_the_job_is_due(
-    store: BaseStore, options: dict[str, object], expires: float
+    store: BaseStore, options: dict[str, Any], expires: float
 ) -> None:
     assert row(insert(store, expires_seconds=60.0, **options))["expires_at"] == at(expires)
 

@@ -304,7 +304,12 @@ def test_a_stray_whose_cancel_was_asked_ends_cancelled(store: BaseStore) -> None
 
 @pytest.mark.parametrize("lane", Lane)
 def test_a_payload_of_null_moves_like_any_other(store: BaseStore, lane: Lane) -> None:
-    options = {"lane": lane, "payload": "null", "lease_seconds": 1, "max_attempts": 1}
+    options: dict[str, Any] = {
+        "lane": lane,
+        "payload": "null",
+        "lease_seconds": 1,
+        "max_attempts": 1,
+    }
     lost = running(store, **options)
     store.mark_started([lost], now=T0)
     store.reclaim(now=at(1))
