@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from django_workqueue.store import Ack, BaseStore, Claim
-from tests.factories import NOT_HELD, QUEUE, T0, TASK, at, claim, insert, running
+from tests.factories import NOT_HELD, QUEUE, T0, TASK, at, claim, new_job, running
 from tests.sound import place, row, rows
 
 
@@ -122,8 +122,7 @@ def test_a_group_with_an_old_and_a_new_claim_of_one_job_keeps_the_new_ones_value
 
 
 def test_a_group_larger_than_a_statement_is_settled_whole(store: BaseStore) -> None:
-    for _ in range(405):
-        insert(store, result_ttl=60.0)
+    store.insert([new_job(result_ttl=60.0) for _ in range(405)], now=T0)
     taken = claim(store, limit=405)
     assert ack(store, *reversed(taken)) == {each.hold for each in taken}
     assert len(rows()["finished"]) == 405

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from django_workqueue.store import BaseStore
-from tests.factories import NOT_HELD, at, claim, insert, running
+from tests.factories import NOT_HELD, at, claim, new_job, running
 from tests.sound import changes, row, rows
 
 
@@ -58,8 +58,7 @@ def test_one_stale_claim_in_a_group_does_not_keep_the_others_from_extending(
 
 
 def test_more_claims_than_a_statement_holds_are_all_extended(store: BaseStore) -> None:
-    for _ in range(405):
-        insert(store)
+    store.insert([new_job() for _ in range(405)], now=at(0))
     taken = claim(store, limit=405)
     assert len(store.extend(taken, 60, now=at(1))) == 405
     assert {job["lease_expires_at"] for job in rows()["live"].values()} == {at(61)}

@@ -48,7 +48,7 @@ def test_tasks_left_out(store: BaseStore) -> None:
 
 
 @pytest.mark.parametrize("model", [Lock, Schedule])
-def test_locks_and_schedules(store: BaseStore, model: type[Lock] | type[Schedule]) -> None:
+def test_locks_and_schedules(store: BaseStore, model: type[Lock | Schedule]) -> None:
     for name in NAMES:
         if model is Lock:
             Lock.objects.create(name=name, owner="o", token=1, expires_at=at(0))
