@@ -37,14 +37,23 @@ class Claiming(StoreCore):
 
         Reads the first entry of workqueue_live_scheduled.
         """
-        rows = self.live().filter(state=State.SCHEDULED).order_by("run_after")
-        row = rows.values_list("run_after", self.moment(now)).first()
+        # Not the ORM: it would order by what it selects, which on PostgreSQL is not the column.
+        now_sql, now_params = self.now_sql(now)
+        due = self.quote("run_after")
+        sql = (
+            f"SELECT {self.read_moment_sql(due)}, {self.read_moment_sql(now_sql)} "
+            f"FROM {self.quote(LiveJob._meta.db_table)} WHERE {self.quote('state')} = 'scheduled' "
+            f"ORDER BY {due} LIMIT 1"
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, now_params)
+            row = cursor.fetchone()
         if row is None:
             return None
-        current = from_database(row[1])
+        run_after, current = map(from_database, row)
+        assert run_after is not None
         assert current is not None
-        seconds: float = (row[0] - current).total_seconds()
-        return max(seconds, 0.0)
+        return max((run_after - current).total_seconds(), 0.0)
 
     def promote(self, *, limit: int = BATCH, now: datetime | None = None) -> int:
         """Make scheduled jobs that are due ready, the earliest first; return how many.
@@ -283,14 +292,16 @@ class Claiming(StoreCore):
     ) -> tuple[str, list[Any]]:
         """Return the condition under which a row is running under one of *holds*.
 
+        The ids once more by themselves, since no planner looks for a primary key in pairs.
         *skip_locked* is for databases that lock rows.
         """
-        pairs = ", ".join(["(%s, %s)"] * len(holds))
+        ids, pairs = ", ".join(["%s"] * len(holds)), ", ".join(["(%s, %s)"] * len(holds))
         sql = (
-            f"{self.quote('state')} = 'running' "
+            f"{self.quote('id')} IN ({ids}) AND {self.quote('state')} = 'running' "
             f"AND ({self.quote('id')}, {self.quote('token')}) IN (VALUES {pairs})"
         )
-        return sql, [self.dump_uuid(part) for hold in holds for part in hold]
+        params = [self.dump_uuid(job_id) for job_id, _ in holds]
+        return sql, params + [self.dump_uuid(part) for hold in holds for part in hold]
 
 
 def batches(claims: Iterable[Claim]) -> Iterable[Sequence[Hold]]:
