@@ -76,6 +76,7 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.staticfiles",
     "django_workqueue",
+    "tests.app",
 ]
 if django.VERSION < (6, 0):
     INSTALLED_APPS += ["django_tasks"]

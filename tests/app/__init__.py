@@ -1,0 +1,1 @@
+"""An app of a project that uses the queue: its tasks run in the tests and in real workers."""

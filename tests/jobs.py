@@ -1,0 +1,99 @@
+"""Jobs of the tests' tasks: what they do, a worker in this thread, and where they are now."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+from django.test import override_settings
+
+from django_workqueue.compat import TaskResult
+from django_workqueue.ids import new_token
+from django_workqueue.models import DeadJob, LiveJob, Result
+from django_workqueue.settler import Settled
+from django_workqueue.states import Lane
+from django_workqueue.store import Claim, get_store
+from django_workqueue.worker import Options, Worker
+from tests.app import tasks
+
+Task = Any
+_numbers = itertools.count()
+
+
+def body(function: Callable[..., Any]) -> str:
+    """Return the name under which the task `tasks.run` and its kin find *function*."""
+    name = f"{next(_numbers)} {getattr(function, '__name__', '')}"
+    tasks.bodies[name] = function
+    return name
+
+
+def raising(error: BaseException) -> str:
+    """Return the name of a body that raises *error*."""
+
+    def fail(*args: Any) -> None:
+        raise error
+
+    return body(fail)
+
+
+def enqueue(function: Callable[..., Any], *args: Any, **options: Any) -> TaskResult[..., Any]:
+    """Enqueue a job that calls *function* in this process; *options* are those of ``using``."""
+    return tasks.run.using(**options).enqueue(body(function), *args)
+
+
+def new_worker(
+    on_settled: Callable[[Settled], None] = lambda settled: None, **options: Any
+) -> Worker:
+    """Return a worker for this process that ends when nothing is due, unless *options* differ."""
+    defaults: dict[str, Any] = {"threads": 1, "poll_seconds": 0.02, "drain": True, "sweep": False}
+    return Worker(Options(**{**defaults, **options}), on_settled=on_settled)
+
+
+def drain(**options: Any) -> list[Settled]:
+    """Run a worker in this thread until nothing is due; return its settles in order."""
+    settled: list[Settled] = []
+    new_worker(settled.append, **options).run()
+    return settled
+
+
+def claim(queue_name: str = "default", limit: int = 1, lease_seconds: float = 30) -> list[Claim]:
+    """Claim ready jobs for a worker that does not exist."""
+    return get_store().claim(
+        Lane.TASK,
+        queue_name,
+        worker_id="a-worker-of-the-tests",
+        token=new_token(),
+        limit=limit,
+        lease_seconds=lease_seconds,
+    )
+
+
+def live(result: TaskResult[..., Any]) -> LiveJob:
+    return LiveJob.objects.get(pk=uuid.UUID(result.id))
+
+
+def dead(result: TaskResult[..., Any]) -> DeadJob:
+    return DeadJob.objects.get(pk=uuid.UUID(result.id))
+
+
+def finished(result: TaskResult[..., Any]) -> Result:
+    return Result.objects.get(pk=uuid.UUID(result.id))
+
+
+def counts() -> tuple[int, int, int]:
+    """Return how many jobs are live, dead and finished."""
+    return LiveJob.objects.count(), DeadJob.objects.count(), Result.objects.count()
+
+
+def outcomes(errors: Iterable[dict[str, Any]]) -> list[str]:
+    return [cast("str", error["outcome"]) for error in errors]
+
+
+@contextmanager
+def workqueue(**settings: Any) -> Iterator[None]:
+    """Put *settings* in the place of those of WORKQUEUE."""
+    with override_settings(WORKQUEUE=settings):
+        yield
