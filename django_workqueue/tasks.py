@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -43,6 +42,8 @@ Conflict = Literal["return", "raise", "replace"]
 
 CONFLICTS: Final = ("return", "raise", "replace")
 MAX_MAX_ATTEMPTS: Final = 32_767
+# A moment that far from now is still within every database's calendar, and Python's.
+MAX_SECONDS: Final = 100 * 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +72,19 @@ class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
         registry.add(self)
 
     def using(self, **changes: Any) -> WorkQueueTask:
-        """Return a copy with other options; every option of the decorator, ``run_after`` and
-        ``headers``. Raises TypeError for a name that is not an option.
+        """Return a copy with other options: those that a job carries, ``run_after`` and
+        ``headers``. Raises TypeError for any other name.
         """
         for name in changes:
-            if name not in OPTIONS:
+            # A worker finds the declared task, not this copy: such a change would do nothing.
+            if name in OF_THE_TASK:
                 raise TypeError(
-                    f"using() takes the options {', '.join(sorted(OPTIONS))}; got {name!r}."
+                    f"{name} belongs to the task, and no job carries another one. "
+                    f"Declare it: @task({name}=…)."
+                )
+            if name not in JOB_OPTIONS:
+                raise TypeError(
+                    f"using() takes the options {', '.join(sorted(JOB_OPTIONS))}; got {name!r}."
                 )
         # As in Django, None leaves these as they are.
         kept = ("priority", "queue_name", "run_after", "backend")
@@ -97,6 +104,8 @@ class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
 
 
 OPTIONS: Final = frozenset(each.name for each in fields(WorkQueueTask)) - {"func", "takes_context"}
+OF_THE_TASK: Final = frozenset({"backoff", "retry_on", "terminal_on", "atomic", "takes_context"})
+JOB_OPTIONS: Final = OPTIONS - OF_THE_TASK
 
 
 @overload
@@ -208,9 +217,9 @@ def _check_numbers(target: WorkQueueTask) -> None:
         value = getattr(target, option)
         if value is None:
             continue
-        if not _is_seconds(value) or value < 0 or (value == 0 and not may_be_zero):
+        if not _is_seconds(value) or (value == 0 and not may_be_zero):
             rule = "0 or more seconds" if may_be_zero else "seconds above 0"
-            raise refusal(target, option, rule)
+            raise refusal(target, option, f"{rule}, and at most {MAX_SECONDS}")
 
 
 def refusal(target: WorkQueueTask, option: str, rule: str) -> InvalidTask:
@@ -237,7 +246,8 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_seconds(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= MAX_SECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
