@@ -190,6 +190,7 @@ def _signature(func: Callable[..., Any]) -> inspect.Signature:
 def check_options(target: WorkQueueTask) -> None:
     """Raise InvalidTask for the first option that cannot be used; put the rest in their form."""
     _check_numbers(target)
+    _check_moment(target)
     for option in ("retry_on", "terminal_on"):
         object.__setattr__(target, option, _classes(target, option))
     for option, allowed in (("unique_while", tuple(UniqueWhile)), ("on_conflict", CONFLICTS)):
@@ -220,6 +221,14 @@ def _check_numbers(target: WorkQueueTask) -> None:
         if not _is_seconds(value) or (value == 0 and not may_be_zero):
             rule = "0 or more seconds" if may_be_zero else "seconds above 0"
             raise refusal(target, option, f"{rule}, and at most {MAX_SECONDS}")
+
+
+def _check_moment(target: WorkQueueTask) -> None:
+    # The ends of the calendar: no offset can be added there, and SQLite's texts sort wrongly.
+    moment: Any = target.run_after
+    if moment is None or (isinstance(moment, datetime) and 1970 <= moment.year <= 9000):
+        return
+    raise refusal(target, "run_after", "a datetime of a year from 1970 to 9000")
 
 
 def refusal(target: WorkQueueTask, option: str, rule: str) -> InvalidTask:

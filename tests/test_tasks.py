@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -208,6 +208,20 @@ def test_using_refuses_an_option_that_no_job_carries(name: str, value: Any) -> N
 def test_using_judges_options_as_the_decorator_does() -> None:
     with pytest.raises(InvalidTask, match="max_attempts of task plain"):
         declared().using(max_attempts=0)
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime.max.replace(tzinfo=UTC),
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))),
+        "tomorrow",
+        timedelta(seconds=5),
+    ],
+)
+def test_a_moment_that_is_none_or_ends_the_calendar_is_refused(moment: Any) -> None:
+    with pytest.raises(InvalidTask, match="run_after of task plain must be a datetime"):
+        declared().using(run_after=moment)
 
 
 def test_using_does_not_change_what_a_worker_finds_under_the_path() -> None:
