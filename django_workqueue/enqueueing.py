@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from django.db import transaction
+from django.db.models import Q
 
 from . import conf, results, wakeup
 from .exceptions import UniqueKeyTaken
@@ -74,7 +75,8 @@ def _conflict(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
         # The holder is gone, or gives way: try again, in one transaction with its going.
         with transaction.atomic(using=store.alias):
             if holder is not None and gives_way:
-                store.cancel(holder[0])
+                # It may have begun to run since: then it is not even asked to stop.
+                store.cancel(holder[0], where=~Q(state=State.RUNNING))
             written = store.insert([job])
         if written:
             return Placed(inserted=written[0])
