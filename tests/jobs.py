@@ -6,6 +6,7 @@ import itertools
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from typing import Any, cast
 
 from django.test import override_settings
@@ -15,7 +16,7 @@ from django_workqueue.ids import new_token
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.settler import Settled
 from django_workqueue.states import Lane
-from django_workqueue.store import Claim, get_store
+from django_workqueue.store import Claim, ErrorRecord, get_store
 from django_workqueue.worker import Options, Worker
 from tests.app import tasks
 
@@ -71,6 +72,23 @@ def claim(queue_name: str = "default", limit: int = 1, lease_seconds: float = 30
         limit=limit,
         lease_seconds=lease_seconds,
     )
+
+
+def error_of(claim: Claim, outcome: str = "failed") -> ErrorRecord:
+    """Return the record of an attempt that raised ValueError."""
+    return ErrorRecord(
+        attempt=claim.attempt,
+        worker=claim.worker_id,
+        started=claim.claimed_at,
+        ended=claim.claimed_at,
+        outcome=outcome,
+        exception_class="builtins.ValueError",
+        message="boom",
+    )
+
+
+def in_an_hour() -> datetime:
+    return get_store().now() + timedelta(hours=1)
 
 
 def live(result: TaskResult[..., Any]) -> Any:

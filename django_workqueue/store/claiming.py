@@ -133,10 +133,10 @@ class Claiming(StoreCore):
         if limit < 1:
             return []
         where, params = self._claimable(lane, queue_name, exclude_tasks, kind, now)
-        received = clock.monotonic()
         rows = self.claim_rows(
             where, params, *self._taken(worker_id, token, lease_seconds, now), limit
         )
+        received = clock.monotonic()
         claims = [self._claim(row, received) for row in rows]
         # RETURNING has no order.
         return sorted(claims, key=lambda claim: (claim.rank, claim.run_after, claim.id))

@@ -66,8 +66,8 @@ class Inserted:
 class Claim:
     """A job taken under a lease. *id* and *token* together are the right to settle it (I3).
 
-    JSON columns are text as stored. *received* is this process's monotonic time just before the
-    claim was sent, so that moments of the run can be told on the database's clock.
+    JSON columns are text as stored. *received* is this process's monotonic time when the claim was
+    answered, so that moments of the run can be told on the database's clock.
     """
 
     id: uuid.UUID
@@ -111,8 +111,13 @@ class Claim:
         return self.id, self.token
 
     def moment(self, monotonic: float) -> datetime:
-        """Return the database's moment for a monotonic time of this process."""
-        return self.claimed_at + timedelta(seconds=max(monotonic - self.received, 0.0))
+        """Return the database's moment for a monotonic time of this process.
+
+        Early by the way of the claim's answer and less than a millisecond, never late: a job does
+        not start after the database has recorded its end, whose clock may have milliseconds only.
+        """
+        moment = self.claimed_at + timedelta(seconds=max(monotonic - self.received, 0.0))
+        return max(moment.replace(microsecond=moment.microsecond // 1000 * 1000), self.claimed_at)
 
 
 CLAIM_COLUMNS: tuple[str, ...] = tuple(
