@@ -52,7 +52,8 @@ class WorkQueueBackend(BaseTaskBackend):
         placed = enqueueing.enqueue(job, ours.on_conflict)
         result = calls.placed_result(ours, job, placed)
         if placed.inserted is not None:
-            task_enqueued.send(type(self), task_result=result)
+            # Robust: the job is written, and an error here would make its caller write it again.
+            task_enqueued.send_robust(type(self), task_result=result)
         return result
 
     def enqueue_many(
@@ -69,7 +70,7 @@ class WorkQueueBackend(BaseTaskBackend):
         for job, each in zip(jobs, placed, strict=True):
             result = as_jobs.placed_result(ours, job, each)
             if each.inserted is not None:
-                task_enqueued.send(type(self), task_result=result)
+                task_enqueued.send_robust(type(self), task_result=result)
             results.append(result)
         return results
 
