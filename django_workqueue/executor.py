@@ -337,21 +337,29 @@ def _running_result(
 
 
 def tell_finished(jobs: Sequence[Job]) -> None:
-    """Send Django's ``task_finished`` for settled jobs that came to their end."""
+    """Send Django's ``task_finished`` for settled jobs that came to their end. Never raises."""
     for job in jobs:
-        if job.result is None or job.outcome is None:
-            continue
-        result, outcome = job.result, job.outcome
-        good = outcome.verb is Verb.ACK
-        status = TaskResultStatus.SUCCESSFUL if good else TaskResultStatus.FAILED
-        object.__setattr__(result, "status", status)
-        object.__setattr__(result, "finished_at", job.claim.moment(outcome.ended))
-        if good:
-            object.__setattr__(result, "_return_value", payload.decode(outcome.value))
-        elif outcome.error is not None:
-            result.errors.append(task_error(outcome.error.as_json()))
-        backend: type[BaseTaskBackend] = type(result.task.get_backend())
-        task_finished.send_robust(backend, task_result=result)
+        try:
+            _tell_finished(job)
+        except BaseException:
+            # sys.exit() of a receiver must not end a thread of the worker either.
+            logger.exception("receiver of task_finished", extra={"job_id": job.claim.id})
+
+
+def _tell_finished(job: Job) -> None:
+    if job.result is None or job.outcome is None:
+        return
+    result, outcome = job.result, job.outcome
+    good = outcome.verb is Verb.ACK
+    status = TaskResultStatus.SUCCESSFUL if good else TaskResultStatus.FAILED
+    object.__setattr__(result, "status", status)
+    object.__setattr__(result, "finished_at", job.claim.moment(outcome.ended))
+    if good:
+        object.__setattr__(result, "_return_value", payload.decode(outcome.value))
+    elif outcome.error is not None:
+        result.errors.append(task_error(outcome.error.as_json()))
+    backend: type[BaseTaskBackend] = type(result.task.get_backend())
+    task_finished.send_robust(backend, task_result=result)
 
 
 def clean_connections(*, keep: str | None = None) -> list[str]:
@@ -384,4 +392,6 @@ def _close(connection: Any) -> None:
     connection.savepoint_ids = []
     connection.run_on_commit = []
     connection.needs_rollback = False
+    # Set where the task closed it inside atomic(): close() would leave it as it is, for ever.
+    connection.closed_in_transaction = False
     connection.close()
