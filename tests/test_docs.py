@@ -1,0 +1,289 @@
+"""The documentation says what the code has: nothing is missing, and its samples run."""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.core.management import BaseCommand, get_commands, load_command_class
+from django.db.models import Model
+
+from django_workqueue import backoff, checks, conf, exceptions, states, tasks
+from django_workqueue.conf import KEYS
+from tests.docpages import DOCS, Code, Page, names, page, pages, rows
+
+COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_workqueue")
+MODELS = sorted(apps.get_app_config("workqueue").get_models(), key=lambda model: model.__name__)
+ERRORS = sorted(
+    name
+    for name, value in vars(exceptions).items()
+    if inspect.isclass(value) and value.__module__ == exceptions.__name__
+)
+INTERNAL_CONTEXT_FIELDS = {"charged_attempt", "ends", "write_progress"}
+PAGES = pages()
+
+
+# The reference is complete
+
+
+def setting_rows() -> dict[str, list[str]]:
+    found = {}
+    for row in rows(page("reference/settings.md").text):
+        linked = re.match(r"\[`([A-Z_]+)`\]", row[0])
+        if linked:
+            found[linked[1]] = row
+    return found
+
+
+def test_every_setting_has_a_row_and_a_section() -> None:
+    settings = page("reference/settings.md")
+    assert set(setting_rows()) == set(KEYS)
+    for key in KEYS:
+        assert settings.section(f"`{key}`").strip()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_default_of_a_setting_is_the_one_in_force(key: str) -> None:
+    told = ast.literal_eval(setting_rows()[key][2].strip("`"))
+    assert conf.problem(key, told) is None
+    default = getattr(conf.Settings(), key.lower())
+    assert (backoff.from_setting(told) if key == "BACKOFF" else told) == default
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_a_command_is_in_its_table(name: str) -> None:
+    section = page("reference/commands.md").section(f"`{name}`")
+    told = {option.split()[0] for option in names(section) if option.startswith("--")}
+    assert told == own_options(name)
+
+
+def own_options(name: str) -> set[str]:
+    """Return the options of a command that are not Django's own."""
+    everywhere = BaseCommand().create_parser("manage.py", name)
+    known = {option for action in everywhere._actions for option in action.option_strings}
+    parser = load_command_class("django_workqueue", name).create_parser("manage.py", name)
+    return {
+        max(action.option_strings, key=len)
+        for action in parser._actions
+        if action.option_strings and not known & set(action.option_strings)
+    }
+
+
+def test_every_check_has_a_row_and_an_anchor() -> None:
+    text = page("reference/checks.md")
+    told = {
+        match[1]: row[1]
+        for row in rows(text.text)
+        if (match := re.match(r"\[`(workqueue\.\w+)`\]\(#", row[0]))
+    }
+    assert told == checks.IDS
+    for check_id in checks.IDS:
+        assert check_id.lower().replace(".", "-") in text.labels
+        assert text.section(check_id).strip()
+
+
+def test_every_error_class_has_an_anchor_and_text() -> None:
+    errors = page("reference/errors.md")
+    assert {label.removeprefix("error-") for label in errors.labels} == set(ERRORS)
+    for name in ERRORS:
+        assert re.search(rf"^\(error-{name}\)=\n###? `{name}[(`]", errors.text, re.MULTILINE)
+
+
+def test_bases_of_an_error_class_are_told() -> None:
+    told = page("reference/errors.md")
+    for name in ERRORS:
+        builtins = {
+            base.__name__
+            for base in getattr(exceptions, name).__bases__
+            if base.__module__ == "builtins" and base is not Exception
+        }
+        for base in builtins:
+            assert f"`{base}`" in told.section(f"`{name}`"), f"{name} is a {base} too"
+
+
+def test_every_task_option_has_a_row() -> None:
+    text = page("reference/tasks.md").section("Options")
+    assert names(text) >= tasks.OPTIONS
+    unknown = names(text) - tasks.OPTIONS - {"takes_context"}
+    assert not unknown, "a row names what is no option"
+
+
+def test_every_default_of_a_task_option_is_the_code_s() -> None:
+    given = {each.name: each.default for each in fields(tasks.WorkQueueTask)}
+    for row in rows(page("reference/tasks.md").section("Options")):
+        name, told = row[0].strip("`"), row[1].strip("`")
+        default = inspect.signature(tasks.task).parameters.get(name)
+        expected = given[name] if default is None else default.default
+        shown = "(Exception,)" if expected == (Exception,) else repr(expected).replace("'", '"')
+        assert told == shown, name
+
+
+def test_context_is_told_whole() -> None:
+    told = {name.split("(")[0] for name in names(page("reference/tasks.md").section("The context"))}
+    public = {name for name in dir(tasks.Context) if not name.startswith("_")}
+    assert told == public - INTERNAL_CONTEXT_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("title", "members"),
+    [
+        ("States of a live job", states.State),
+        ("Held reasons", states.HeldReason),
+        ("Death reasons", states.DeathReason),
+        ("Outcomes of a finished job", states.ResultOutcome),
+        ("Lanes", states.Lane),
+    ],
+)
+def test_every_state_and_reason_has_a_row(title: str, members: Any) -> None:
+    assert names(page("reference/states.md").section(title)) == {each.value for each in members}
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_every_column_of_a_model_has_a_row(model: type[Model]) -> None:
+    tables = page("reference/tables.md")
+    section = tables.section(f"`{model.__name__}`")
+    assert f"`{model._meta.db_table}`" in section
+    told = names(section)
+    if "[both](#job-columns)" in section:
+        told |= names(tables.section("Columns of live and dead jobs"))
+    # An automatic key says nothing.
+    columns = {each.name for each in model._meta.concrete_fields}
+    assert told == columns - ({"id"} if model.__name__ == "OutboxKey" else set())
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
+def test_every_permission_of_a_model_has_a_row(model: type[Model]) -> None:
+    told = names(page("reference/admin.md").section("Permissions"))
+    own = {f"workqueue.{codename}" for codename, _ in model._meta.permissions}
+    general = {
+        f"workqueue.{verb}_{model._meta.model_name}" for verb in model._meta.default_permissions
+    }
+    assert own | general <= told
+
+
+def test_no_permission_is_told_that_is_not_there() -> None:
+    there = {
+        f"workqueue.{codename}"
+        for model in MODELS
+        for codename in [
+            *(name for name, _ in model._meta.permissions),
+            *(f"{verb}_{model._meta.model_name}" for verb in model._meta.default_permissions),
+        ]
+    }
+    assert names(page("reference/admin.md").section("Permissions")) == there
+
+
+# What is explained is what the code does
+
+
+def test_every_transition_is_explained_and_drawn() -> None:
+    told = names(page("explanation/states.md").text)
+    assert told == set(states.TRANSITIONS)
+    drawing = (DOCS / "explanation" / "states.svg").read_text(encoding="utf-8")
+    drawn = set(re.findall(r"(\w+): ", re.sub(r"<[^>]*>", "\n", drawing)))
+    assert drawn >= set(states.TRANSITIONS)
+
+
+def test_django_statuses_are_those_of_the_code() -> None:
+    text = page("reference/tasks.md").section("The result")
+    told = {name: row[1] for row in rows(text) for name in re.findall(r"`([^`]+)`", row[0])}
+    for name, status in states.DJANGO_STATUS.items():
+        assert name in told[status]
+
+
+def test_table_of_delays_is_what_the_code_plans() -> None:
+    table = rows(page("howto/retries.md").section("The default delays"))
+    default = conf.Settings().backoff
+    planned = backoff.planned(None, len(table) + 1, default)
+    assert planned is not None
+    total = 0.0
+    for number, (attempt, delay, most, _) in enumerate(table, start=1):
+        total += planned[number - 1]
+        least = default.delay_seconds(number, random=lambda: 0.0)
+        assert int(attempt) == number
+        assert delay == f"{least:g} to {planned[number - 1]:g}"
+        assert float(most) == total
+    assert planned[-1] == default.maximum, "the table must reach the maximum"
+
+
+def test_oldest_servers_are_those_of_the_check() -> None:
+    told = dict(rows(page("reference/checks.md").section("workqueue.E007")))
+    minimums = {name: ".".join(map(str, v)) for name, v in checks.MINIMUM_VERSIONS.items()}
+    assert told == minimums
+
+
+# Samples and links
+
+
+def python_samples() -> list[Any]:
+    return [
+        pytest.param(each, code, id=f"{each}:{code.line}")
+        for each in PAGES
+        for code in each.code("python")
+    ]
+
+
+@pytest.mark.parametrize(("where", "code"), python_samples())
+def test_python_sample_compiles(where: Page, code: Code) -> None:
+    compile(code.text, f"{where}:{code.line}", "exec", dont_inherit=True)
+
+
+def run_sample(path: str, index: int = 0) -> dict[str, Any]:
+    """Execute a page's Python sample; return its names."""
+    namespace: dict[str, Any] = {}
+    code = list(page(path).code("python"))[index]
+    exec(compile(code.text, path, "exec", dont_inherit=True), namespace)
+    return namespace
+
+
+@pytest.mark.django_db
+def test_monitoring_sample_counts_what_is_there() -> None:
+    found = run_sample("howto/monitoring.md")
+    assert found["waiting"] == []
+    assert (found["overdue"], found["lapsed"]) == (0, 0)
+    assert (found["unknown"], found["died"]) == ([], {})
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "index", "call"),
+    [
+        ("howto/dead-jobs.md", 0, lambda found: found["requeue_after_outage"]() == 0),
+        ("howto/deploys.md", 2, lambda found: found["is_used"]("shop.tasks.gone") is False),
+        ("howto/priorities.md", 1, lambda found: found["pause_mail"]() is None),
+        ("howto/priorities.md", 1, lambda found: found["resume_mail"]() is None),
+    ],
+)
+def test_operating_sample_runs(
+    path: str, index: int, call: Callable[[dict[str, Any]], bool]
+) -> None:
+    assert call(run_sample(path, index))
+
+
+@pytest.mark.parametrize("where", PAGES, ids=str)
+def test_links_lead_somewhere(where: Page) -> None:
+    for target in where.links:
+        path, _, anchor = target.partition("#")
+        there = Page((where.path.parent / path).resolve()) if path else where
+        assert there.path.exists(), target
+        assert not anchor or anchor in there.anchors, target
+
+
+@pytest.mark.parametrize("where", PAGES, ids=str)
+def test_references_lead_somewhere(where: Page) -> None:
+    known = set().union(*(each.labels for each in PAGES))
+    assert set(where.references) <= known
+
+
+def test_every_page_is_reached() -> None:
+    """A page in no table of contents is found by nobody."""
+    for where in PAGES:
+        if where.path.stem == "index":
+            continue
+        index = Page(where.path.parent / "index.md")
+        listed = "\n".join(code.text for code in index.code("{toctree}")).split()
+        assert where.path.stem in listed or "*" in listed, f"{where} is not in {index}"
