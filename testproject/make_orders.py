@@ -88,7 +88,9 @@ DATES = ["%Y-%m-%d %H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y"]
 def make_order(number: int, chance: random.Random) -> list[list[str]]:
     """Return the rows of one order."""
     date = datetime(2026, 9, 1, 8) + timedelta(minutes=number * 37)  # noqa: DTZ001 - as exported
-    email = BAD_ADDRESSES.get(number) or ODD_ADDRESSES.get(number) or f"customer{number}@example.org"
+    email = (
+        BAD_ADDRESSES.get(number) or ODD_ADDRESSES.get(number) or f"customer{number}@example.org"
+    )
     if number in WITHOUT_ADDRESS:
         email = ""
     items = [chance.choice(ITEMS) for _ in range(chance.choice([1, 1, 1, 2, 3]))]

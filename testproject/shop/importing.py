@@ -53,7 +53,9 @@ def save(rows: Sequence[export.Row]) -> Imported:
                 line = order.lines.create(**export.line_fields(row))
                 total += line.quantity * line.price
             if total != order.total:
-                raise export.BadRow(f"Total must be the sum of the items, {total}; got {order.total}.")
+                raise export.BadRow(
+                    f"Total must be the sum of the items, {total}; got {order.total}."
+                )
     except (export.BadRow, IntegrityError, DataError) as error:
         why = " ".join(str(error).split())
         return Imported(Fate.REFUSED, first["Order"], at, why, job_id)
