@@ -34,6 +34,7 @@ from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
 logger = logging.getLogger("django_workqueue.worker")
 
 UNHOLD_SECONDS = 5.0
+UNKNOWN_SECONDS = 60.0
 CUT_DELAY_SECONDS = 1.0
 ENDS = (ResultOutcome.SUCCEEDED, ResultOutcome.CANCELLED, Place.DEAD, "dropped")
 
@@ -100,7 +101,8 @@ class Worker:
         self._claimed_count = 0
         self._unhold_at = 0.0
         self._last_queue = ""
-        self._unknown: set[str] = set()
+        # Task names nobody declared here, with the monotonic time of the first sight.
+        self._unknown: dict[str, float] = {}
         self._fault_count = 0
         self._strays_possible = False
         self._ended = Ended.DONE
@@ -164,10 +166,8 @@ class Worker:
         """Tell whether the worker came to its end by itself."""
         if self.options.max_jobs is not None and self._claimed_count >= self.options.max_jobs:
             return True
-        return self.options.drain and not self._jobs and self._nothing_due()
-
-    def _nothing_due(self) -> bool:
-        return self.store.seconds_to_due() != 0.0 and not self._claimable_queues()
+        # The claim pass before this found nothing: what is ready is not for this worker.
+        return self.options.drain and not self._jobs and self.store.seconds_to_due() != 0.0
 
     def _poll_seconds(self) -> float:
         rarer = TRUSTED_POLL_FACTOR if self.wakeup.trusted else 1
@@ -186,9 +186,7 @@ class Worker:
     def _claim(self, room: int) -> int:
         """Claim up to *room* jobs, queue by queue; return how many."""
         if clock.monotonic() >= self._unhold_at:
-            self.store.unhold(HeldReason.UNKNOWN, registry.paths())
-            self._unhold_at = clock.monotonic() + UNHOLD_SECONDS
-            self._unknown = {path for path in self._unknown if registry.get(path) is None}
+            self._look_after_unknown()
         if self.store.seconds_to_due() == 0.0:
             self.store.promote()
         count = 0
@@ -200,6 +198,22 @@ class Worker:
             if claims:
                 self._last_queue = name
         return count
+
+    def _look_after_unknown(self) -> None:
+        """Take up held jobs of tasks known here; hold what nobody took for as long.
+
+        Jobs of a task found unknown are first left for a worker that knows it. Those still ready
+        after UNKNOWN_SECONDS are held, out of the way of the claims.
+        """
+        now = clock.monotonic()
+        self._unhold_at = now + UNHOLD_SECONDS
+        self.store.unhold(HeldReason.UNKNOWN, registry.paths())
+        known = {path for path in self._unknown if registry.get(path) is not None}
+        old = {path for path, since in self._unknown.items() if now - since >= UNKNOWN_SECONDS}
+        if old - known:
+            self.store.hold_ready(HeldReason.UNKNOWN, old - known, UNKNOWN_SECONDS)
+        for path in known:
+            del self._unknown[path]
 
     def _claimable_queues(self) -> list[str]:
         ready = self.store.ready_queues(Lane.TASK)
@@ -274,7 +288,7 @@ class Worker:
             self._jobs.pop(job.claim.hold, None)
         held = job.outcome is not None and job.outcome.verb is Verb.HOLD
         if held and registry.get(job.claim.task) is None:
-            self._unknown.add(job.claim.task)
+            self._unknown.setdefault(job.claim.task, clock.monotonic())
         if settled.place == LOST:
             logger.warning("job lost to another claim", extra=self._fields(job))
         self._on_settled(settled)

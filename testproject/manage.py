@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line for this project."""  # noqa: INP001 - a script, as Django makes it
+"""Django's command line for this project."""
 
 import os
 import sys

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import Q
+from django.db.models.functions import Coalesce
 
 from .. import clock
 from ..models import LiveJob, Queue
@@ -73,6 +74,34 @@ class Claiming(StoreCore):
         """
         due = Q(state=State.HELD, held_reason=reason, run_after__lte=self.moment(now))
         return self._make_ready(due & Q(task__in=list(tasks)), BATCH)
+
+    @statement
+    def hold_ready(
+        self,
+        reason: HeldReason,
+        tasks: Collection[str],
+        delay_seconds: float,
+        *,
+        now: datetime | None = None,
+    ) -> int:
+        """Hold ready jobs of *tasks* that nobody here knows; return how many, at most a batch.
+
+        ``unknown_since`` keeps the moment of the first time.
+        """
+        ready = Q(state=State.READY, task__in=list(tasks))
+        ids = sorted(self.live().filter(ready).values_list("pk", flat=True)[:BATCH])
+        if not ids:
+            return 0
+        return (
+            self.live()
+            .filter(ready, pk__in=ids)
+            .update(
+                state=State.HELD,
+                held_reason=reason,
+                run_after=self.moment(now, delay_seconds),
+                unknown_since=Coalesce("unknown_since", self.moment(now)),
+            )
+        )
 
     @statement
     def _make_ready(self, due: Q, limit: int) -> int:
