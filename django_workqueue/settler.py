@@ -44,11 +44,11 @@ def settle(store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled]
             on_settled(Settled(job, ResultOutcome.SUCCEEDED))
     jobs = [job for job in jobs if not job.committed]
     acks = [job for job in jobs if job.outcome is not None and job.outcome.verb is Verb.ACK]
+    rest = [job for job in jobs if job not in acks]
     for settled in _ack(store, acks):
         on_settled(settled)
-    for job in jobs:
-        if job.outcome is None or job.outcome.verb is not Verb.ACK:
-            on_settled(_settle_one(store, job))
+    for job in rest:
+        on_settled(_settle_one(store, job))
 
 
 def _ack(store: BaseStore, jobs: Sequence[Job]) -> Iterator[Settled]:
@@ -140,6 +140,9 @@ def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
     if outcome.verb is Verb.ACK:
         bare = replace(bare, verb=Verb.BURY, reason=DeathReason.UNSTORABLE_RESULT)
     try:
-        return Settled(job, _write(store, job, bare))
+        place = _write(store, job, bare)
     except LeaseLost:
-        return Settled(job, LOST)
+        return _not_held(store, job)
+    # What was written is what is told: a refused success is no success to a receiver either.
+    job.outcome = bare
+    return Settled(job, place)

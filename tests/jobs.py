@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, cast
 
+import pytest
 from django.test import override_settings
 
 from django_workqueue.compat import TaskResult
@@ -110,6 +112,12 @@ def counts() -> tuple[int, int, int]:
 
 def outcomes(errors: Iterable[dict[str, Any]]) -> list[str]:
     return [cast("str", error["outcome"]) for error in errors]
+
+
+def logged(caplog: pytest.LogCaptureFixture, level: int = logging.WARNING) -> list[str]:
+    """Return the messages of our own loggers, of *level* and above."""
+    records = [each for each in caplog.records if each.name.startswith("django_workqueue")]
+    return [record.message for record in records if record.levelno >= level]
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from django_workqueue.states import State
 from tests import jobs
 from tests.jobs import app
 
-real = pytest.mark.django_db(transaction=True)
+real = pytest.mark.usefixtures("transactional_db")
 backend: Any = WorkQueueBackend("default", {"QUEUES": []})
 
 

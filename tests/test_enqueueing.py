@@ -21,7 +21,7 @@ from tests import jobs
 from tests.jobs import app
 from tests.timescale import PATIENCE_SECONDS
 
-real = pytest.mark.django_db(transaction=True)
+real = pytest.mark.usefixtures("transactional_db")
 
 
 class Failed(Exception):

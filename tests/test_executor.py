@@ -24,7 +24,7 @@ from django_workqueue.store import get_store
 from tests import jobs
 from tests.jobs import app, body, raising
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
 def claimed(result: Any, **changes: Any) -> Job:

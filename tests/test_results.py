@@ -16,7 +16,7 @@ from django_workqueue.store import Ack, get_store
 from tests import jobs
 from tests.jobs import app
 
-real = pytest.mark.django_db(transaction=True)
+real = pytest.mark.usefixtures("transactional_db")
 
 
 def find(result: Any) -> Any:

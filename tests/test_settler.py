@@ -1,0 +1,204 @@
+"""`settler`: an outcome is written once, whatever the database says, and never as another one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import DataError, OperationalError
+
+from django_workqueue import conf
+from django_workqueue.exceptions import Snooze, Terminal
+from django_workqueue.executor import Job, execute
+from django_workqueue.models import DeadJob, LiveJob
+from django_workqueue.settler import LOST, UNKNOWN, Settled, settle
+from django_workqueue.states import DeathReason, ResultOutcome, State
+from django_workqueue.store import get_store
+from tests import jobs
+from tests.faults import Fault, with_faults
+from tests.jobs import app, body, raising
+
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+CUT = OperationalError("server closed the connection")
+
+
+def ran(*names: str, **options: Any) -> list[Job]:
+    """Enqueue a job for each body's name, claim and execute all; return them in that order."""
+    results = [app.run.using(**options).enqueue(name) for name in names]
+    by_id = {str(claim.id): Job(claim) for claim in jobs.claim(limit=len(names))}
+    ordered = [by_id[result.id] for result in results]
+    for job in ordered:
+        job.outcome = execute(job, conf.current())
+    return ordered
+
+
+def settled(done: list[Job], *faults: Fault) -> list[str]:
+    """Settle *done*; return where each is now."""
+    answers: list[Settled] = []
+    settle(with_faults(get_store(), *faults), done, answers.append)
+    places = {answer.job: answer.place for answer in answers}
+    return [places[job] for job in done]
+
+
+def good(value: Any = 1) -> str:
+    return body(lambda: value)
+
+
+def test_each_outcome_has_its_place() -> None:
+    done = ran(
+        good(),
+        raising(ValueError()),
+        raising(Terminal()),
+        raising(Snooze(0)),
+        raising(Snooze(60)),
+        body(object),
+        good(),
+    )
+
+    assert settled(done) == [
+        ResultOutcome.SUCCEEDED,
+        State.SCHEDULED,
+        "dead",
+        State.READY,
+        State.SCHEDULED,
+        "dead",
+        ResultOutcome.SUCCEEDED,
+    ]
+    assert jobs.counts() == (3, 2, 2)
+
+
+def test_a_job_that_was_not_run_goes_back_with_its_attempt() -> None:
+    app.echo.enqueue(1)
+    (claim,) = jobs.claim()
+
+    assert settled([Job(claim)]) == [State.READY]
+    assert LiveJob.objects.get().attempt == 0
+
+
+def test_a_terminal_error_without_dead_letters_is_dropped() -> None:
+    done = ran(raising(Terminal()), dead_letter=False)
+
+    assert settled(done) == ["dropped"]
+    assert jobs.counts() == (0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["good", "bad"])
+def test_a_settle_of_a_job_that_another_claim_took_changes_nothing(name: str) -> None:
+    done = ran(good() if name == "good" else raising(ValueError()))
+    late = done[0].claim.lease_expires_at + timedelta(seconds=1)
+    get_store().reclaim(now=late)
+    (newer,) = jobs.claim()
+    before = LiveJob.objects.values().get()
+
+    assert settled(done) == [LOST]
+    assert LiveJob.objects.values().get() == before
+    assert before["token"] == newer.token
+    assert jobs.counts() == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("method", "name"), [("ack", "good"), ("retry", "bad")])
+def test_a_fault_before_the_write_leaves_the_outcome_to_be_written(method: str, name: str) -> None:
+    done = ran(good() if name == "good" else raising(ValueError()))
+    fault = Fault(method, CUT)
+
+    with pytest.raises(OperationalError):
+        settled(done, fault)
+
+    assert fault.bitten == 1
+    assert LiveJob.objects.get().state == State.RUNNING
+    done[0].settle_retried = True
+    assert settled(done) == [ResultOutcome.SUCCEEDED if name == "good" else State.SCHEDULED]
+
+
+def test_an_ack_whose_answer_was_lost_is_found_by_its_token() -> None:
+    done = ran(good(7))
+    fault = Fault("ack", CUT, after=True)
+    with pytest.raises(OperationalError):
+        settled(done, fault)
+    assert fault.bitten == 1
+    done[0].settle_retried = True
+
+    assert settled(done) == [ResultOutcome.SUCCEEDED]
+    assert jobs.counts() == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "raised"),
+    [
+        ("ack", {"result_ttl": 0}, None),
+        ("retry", {}, ValueError()),
+        ("bury", {}, Terminal()),
+        ("release", {}, Snooze(0)),
+    ],
+)
+def test_a_settle_whose_answer_was_lost_is_no_error_and_no_lost_job(
+    method: str, options: dict[str, Any], raised: Exception | None
+) -> None:
+    done = ran(good() if raised is None else raising(raised), **options)
+    fault = Fault(method, CUT, after=True)
+    with pytest.raises(OperationalError):
+        settled(done, fault)
+    assert fault.bitten == 1
+    before = jobs.counts()
+    done[0].settle_retried = True
+
+    assert settled(done) == [UNKNOWN]
+    assert jobs.counts() == before
+
+
+def test_a_group_that_the_database_refuses_is_bisected(caplog: pytest.LogCaptureFixture) -> None:
+    done = ran(*[good(number) for number in range(8)])
+    bad = done[5]
+
+    def holds_the_bad_one(acks: Any) -> bool:
+        return any(ack.claim is bad.claim for ack in acks)
+
+    fault = Fault("ack", DataError("refused"), times=100, when=holds_the_bad_one)
+    places = settled(done, fault)
+
+    assert fault.bitten == 4
+    assert places == [ResultOutcome.SUCCEEDED] * 5 + ["dead"] + [ResultOutcome.SUCCEEDED] * 2
+    assert jobs.logged(caplog) == ["outcome refused by the database"]
+
+
+def test_a_success_that_cannot_be_stored_is_buried_once_and_told_as_such() -> None:
+    (job,) = ran(good(7))
+
+    assert settled([job], Fault("ack", DataError("refused"))) == ["dead"]
+    dead = DeadJob.objects.get()
+    assert dead.reason == DeathReason.UNSTORABLE_RESULT
+    (record,) = DeadJob.objects.values_list("errors", flat=True).get()
+    assert record["message"] == "The database refused the outcome: DataError"
+    assert job.outcome is not None
+    assert job.outcome.verb == "bury"
+
+
+def test_an_error_that_cannot_be_stored_keeps_the_retry_and_the_class() -> None:
+    done = ran(raising(KeyError("x")))
+
+    assert settled(done, Fault("retry", DataError("refused"))) == [State.SCHEDULED]
+    record = LiveJob.objects.values_list("errors", flat=True).get()[-1]
+    assert record["exception_class"] == "builtins.KeyError"
+    assert record["message"] == "The database refused the outcome: DataError"
+
+
+def test_one_that_was_lost_does_not_keep_the_others_from_being_settled() -> None:
+    lost, kept = ran(good(), good())
+    LiveJob.objects.filter(pk=lost.claim.id).update(
+        state=State.READY, token=None, worker_id=None, lease_expires_at=None
+    )
+
+    assert settled([lost, kept]) == [LOST, ResultOutcome.SUCCEEDED]
+
+
+@pytest.mark.parametrize("raised", [ValueError(), Terminal(), Snooze(0)])
+def test_a_job_whose_cancel_was_asked_ends_cancelled_unless_it_succeeded(
+    raised: Exception,
+) -> None:
+    failed, succeeded = ran(raising(raised), good())
+    for job in (failed, succeeded):
+        get_store().cancel(job.claim.id)
+
+    assert settled([failed, succeeded]) == [ResultOutcome.CANCELLED, ResultOutcome.SUCCEEDED]
