@@ -85,6 +85,10 @@ class NotInTransaction(WorkQueueError):
     """A call that only makes sense inside ``transaction.atomic()``."""
 
 
+class InTransaction(WorkQueueError):
+    """A call that must commit by itself, inside ``transaction.atomic()``."""
+
+
 class UnsupportedDatabase(WorkQueueError):
     """A database, or a version of one, that cannot keep the queue's promises."""
 
