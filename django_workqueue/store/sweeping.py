@@ -37,14 +37,20 @@ class Sweeping(Settling):
     # reclaim
 
     def reclaim(
-        self, *, limit: int = SWEEP_BATCH, now: datetime | None = None, dry_run: bool = False
+        self,
+        *,
+        limit: int = SWEEP_BATCH,
+        where: Q | None = None,
+        now: datetime | None = None,
+        dry_run: bool = False,
     ) -> list[Swept]:
         """Take back up to *limit* lapsed jobs: ready again, or dead where the budget is spent.
 
         Walks workqueue_live_running. No backoff; ``run_after`` is kept. A job of one attempt that
         was never marked as started is refunded: it is run at most once, and never dies unrun.
+        *where* narrows which live rows are meant (a queue's own).
         """
-        rows = self.live().filter(self.lapsed(now=now)).order_by("lease_expires_at")
+        rows = self.live().filter(where or Q(), self.lapsed(now=now)).order_by("lease_expires_at")
         if dry_run:
             return [planned(job, death_of_lapsed(job)) for job in rows[:limit]]
         return self._sweep(rows[:limit], lambda job: self._reclaim(job, now))
@@ -84,10 +90,18 @@ class Sweeping(Settling):
     # expire, and what no claim returns
 
     def expire(
-        self, *, limit: int = SWEEP_BATCH, now: datetime | None = None, dry_run: bool = False
+        self,
+        *,
+        limit: int = SWEEP_BATCH,
+        where: Q | None = None,
+        now: datetime | None = None,
+        dry_run: bool = False,
     ) -> list[Swept]:
-        """Bury up to *limit* live jobs past their ``expires_at``. Walks workqueue_live_expires."""
-        rows = self.live().filter(self.expired(now=now)).order_by("expires_at")
+        """Bury up to *limit* live jobs past their ``expires_at``. Walks workqueue_live_expires.
+
+        *where* narrows which live rows are meant (a queue's own).
+        """
+        rows = self.live().filter(where or Q(), self.expired(now=now)).order_by("expires_at")
         if dry_run:
             return [planned(job, DeathReason.EXPIRED) for job in rows[:limit]]
         return self._sweep(rows[:limit], lambda job: self._expire(job, now))
