@@ -74,6 +74,8 @@ class Job:
     started: float | None = None
     outcome: Outcome | None = None
     result: TaskResult[..., Any] | None = None
+    # It has ended here, or is given back: an extension that is refused tells nothing.
+    ending: bool = False
     # A settle was sent whose answer never came.
     settle_retried: bool = False
     # The run's own transaction (atomic=True) committed, its completion with it.
@@ -384,6 +386,13 @@ def clean_connections(*, keep: str | None = None) -> list[str]:
     # DEBUG keeps every query of a thread.
     reset_queries()
     return left_open
+
+
+def drop_unusable_connections() -> None:
+    """Close this thread's connections that do not answer; the next use opens them again."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not connection.is_usable():
+            connection.close()
 
 
 def _close(connection: Any) -> None:

@@ -64,8 +64,8 @@ class Extender:
         return self._lease_seconds / 3
 
     def _on_refused(self, job: Job) -> None:
-        # A job with an outcome may have been settled since the list was made; its settle tells.
-        if job.outcome is not None or job.lease_lost.is_set():
+        # A job that ended may have been settled since the list was made; its settle tells.
+        if job.ending or job.lease_lost.is_set():
             return
         job.lease_lost.set()
         logger.warning(

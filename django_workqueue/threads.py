@@ -5,14 +5,23 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from django.db import DatabaseError, connections
+from django.db import Error, connections
 
 from . import clock, conf
 from .atomically import execute_atomically
-from .exceptions import LeaseLost
-from .executor import Job, clean_connections, execute, tell_finished
+from .executor import (
+    Job,
+    clean_connections,
+    drop_unusable_connections,
+    execute,
+    tell_finished,
+)
 from .store import get_store
+
+IDLE_SECONDS: Final = 1.0
+"""Connections unused for that long are tried before a job meets them: the server may have gone."""
 
 
 class Executors:
@@ -91,13 +100,17 @@ class Executors:
         return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:
+        used = clock.monotonic()
         try:
             while (work := self._next()) is not None:
+                if clock.monotonic() - used >= IDLE_SECONDS:
+                    drop_unusable_connections()
                 if isinstance(work, Job):
                     self._run_job(work)
                 else:
                     tell_finished(work)
                     clean_connections()
+                used = clock.monotonic()
         finally:
             connections.close_all()
 
@@ -121,6 +134,7 @@ class Executors:
                 execute_atomically(job, self._settings, self._lease_seconds)
             else:
                 job.outcome = execute(job, self._settings)
+        job.ending = True
         with self._changed:
             self._running.discard(job)
             self._done.append(job)
@@ -138,6 +152,6 @@ class Executors:
             return True
         try:
             return bool(get_store().mark_started([job.claim]))
-        except (DatabaseError, LeaseLost):
+        except Error:
             connections.close_all()
             return False
