@@ -98,6 +98,7 @@ class Worker:
         self._unwritten: list[Job] = []
         self._signals = 0
         self._stop_asked: float | None = None
+        self._grace_ends = 0.0
         self._claimed_count = 0
         self._unhold_at = 0.0
         self._last_queue = ""
@@ -106,6 +107,7 @@ class Worker:
         self._fault_count = 0
         self._strays_possible = False
         self._ended = Ended.DONE
+        self._closed = False
 
     # Life
 
@@ -123,21 +125,31 @@ class Worker:
     def stop(self, count: int = 1) -> None:
         """Stop claiming and end; asked twice, at once. Safe in a signal handler."""
         self._signals = max(self._signals, count)
-        self._loop.wake()
+        # A signal may come when the worker has ended and its handler is still there.
+        if not self._closed:
+            self._loop.wake()
 
     def _close(self) -> None:
         for helper in self._helpers:
             helper.stop()
-        if self._ended is Ended.DONE:
-            self._executors.stop(timeout=self.options.grace_seconds)
+        ended = self._ended is Ended.DONE
+        if ended:
+            ended = self._executors.stop(timeout=self.options.grace_seconds)
         for helper in self._helpers:
             helper.join(timeout=5.0)
-        self.wakeup.close()
+        # A body that still runs would wake through a descriptor that may be another file's by then.
+        if ended:
+            self._closed = True
+            self.wakeup.close()
         connections.close_all()
 
     # A step: settle, claim, sleep
 
     def _step(self) -> float:
+        for helper in self._helpers:
+            if helper.failed:
+                # Without its extender a worker would lose every job it runs: better none.
+                helper.join()
         self.wakeup.attach()
         self._settle()
         if self._fault_count:
@@ -233,7 +245,7 @@ class Worker:
             token=new_token(),
             limit=limit,
             lease_seconds=self.options.lease_seconds,
-            exclude_tasks=self._unknown,
+            exclude_tasks=list(self._unknown),
         )
         self._strays_possible = False
         jobs = [Job(claim) for claim in claims]
@@ -289,9 +301,14 @@ class Worker:
         held = job.outcome is not None and job.outcome.verb is Verb.HOLD
         if held and registry.get(job.claim.task) is None:
             self._unknown.setdefault(job.claim.task, clock.monotonic())
-        if settled.place == LOST:
+        # The extender has warned of those whose lease it saw refused.
+        if settled.place == LOST and not job.lease_lost.is_set():
             logger.warning("job lost to another claim", extra=self._fields(job))
-        self._on_settled(settled)
+        try:
+            self._on_settled(settled)
+        except Exception:
+            # It only tells: a closed terminal, say, is no reason to stop working.
+            logger.exception("outcome could not be told", extra=self._fields(job))
 
     def _in_flight(self) -> list[Job]:
         with self._jobs_lock:
@@ -314,15 +331,22 @@ class Worker:
         if self._stop_asked is None:
             self._stop_asked = clock.monotonic()
             logger.info("worker stops", extra={"worker_id": self.id})
-        if self._signals:
-            for job in self._executors.take_unstarted():
-                self._release(job, delay_seconds=0.0)
+        if self._signals and not self._grace_ends:
+            self._grace_ends = clock.monotonic() + self.options.grace_seconds
+        unstarted = self._executors.take_unstarted() if self._signals else []
+        if unstarted:
+            # Without an outcome they are settled by giving them back.
+            for job in unstarted:
+                job.ending = True
+            self._unwritten += unstarted
+            return 0.0
         if not self._jobs:
             self._loop.stop()
             return 0.0
         if self._out_of_time():
             for job in self._in_flight():
-                self._release(job, CUT_DELAY_SECONDS)
+                self._cut(job)
+            self._settle()
             self._loop.stop()
             return 0.0
         return min(self.options.poll_seconds, 0.1)
@@ -331,22 +355,20 @@ class Worker:
         """Tell whether what still runs has to be cut short, and note how this worker ended."""
         if self._signals >= 2:
             self._ended = Ended.CUT
-        elif (
-            self._signals
-            and self._stop_asked is not None
-            and clock.monotonic() - self._stop_asked >= self.options.grace_seconds
-        ):
+        elif self._grace_ends and clock.monotonic() >= self._grace_ends:
             self._ended = Ended.GRACE_OVER
         return self._ended is not Ended.DONE
 
-    def _release(self, job: Job, delay_seconds: float) -> None:
-        """Give *job* back with its attempt refunded.
+    def _cut(self, job: Job) -> None:
+        """Give *job*, which runs, back with its attempt refunded.
 
-        One that runs goes back with a delay: its body can no longer be stopped but with the
-        process, which ends at once.
+        With a delay: its body can no longer be stopped but with the process, which ends at once.
         """
+        if job.ending:
+            return
+        job.ending = True
         try:
-            self.store.release(job.claim, delay_seconds=delay_seconds)
+            self.store.release(job.claim, delay_seconds=CUT_DELAY_SECONDS)
         except LeaseLost:
             logger.warning("job lost to another claim", extra=self._fields(job))
         with self._jobs_lock:

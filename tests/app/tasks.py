@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django_workqueue.compat import BACKPORT
-from django_workqueue.tasks import Context, Terminal, task
+from django_workqueue.tasks import Backoff, Context, Terminal, task
 
 if TYPE_CHECKING or not BACKPORT:
     from django.tasks import task as django_task
@@ -56,6 +56,11 @@ def append(path: str, line: str) -> None:
     """Append *line* in one write, so that those of several processes do not mix."""
     with Path(path).open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
+
+
+@task(backoff=Backoff(base=10, factor=2, jitter=False))
+def fails_slowly(message: str) -> None:
+    raise ValueError(message)
 
 
 @task(backoff=0)
