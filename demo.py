@@ -29,6 +29,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 PROJECT = ROOT / "testproject"
 VAR = Path(os.environ.get("SHOP_VAR", PROJECT / "var")).resolve()
+# Whatever the reader's shell says for a project of their own.
+ENVIRONMENT = {"DJANGO_SETTINGS_MODULE": "config.settings"}
 USERNAME, PASSWORD = "admin", "workqueue"
 CORRECTED = ("SO-1017", "ada.lovelace@example.org")
 WORKER_COUNT = 2
@@ -58,7 +60,7 @@ def main() -> int:
             show_admin(python)
         else:
             demonstrate(python, fresh=given.fresh)
-    except subprocess.CalledProcessError as error:
+    except subprocess.SubprocessError as error:
         print(f"\nThis failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -82,7 +84,7 @@ def prepare(folder: Path) -> Path:
         venv.EnvBuilder(clear=True, symlinks=True, with_pip=True).create(folder)
     except subprocess.CalledProcessError as error:
         sys.exit(f"Python must have venv and ensurepip, got: {error}. On Debian: python3-venv.")
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, *packages], check=True)
     stamp.write_text(wanted)
     return python
@@ -156,17 +158,29 @@ def running(python: Path, command: list[str], log: str) -> Iterator[None]:
     arguments = [str(python), "manage.py", *command]
     with (VAR / log).open("wb") as output:
         process = subprocess.Popen(
-            arguments, cwd=PROJECT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            arguments,
+            cwd=PROJECT,
+            env=os.environ | ENVIRONMENT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for this script, which then ends them in order.
         )
     try:
         yield
         ended_early = process.poll() is not None
-        process.terminate()
-        code = process.wait(timeout=STOP_SECONDS)
-        # A server has no other end than its signal.
-        if ended_early or code not in (0, -signal.SIGTERM):
-            print((VAR / log).read_text(errors="replace")[-2000:], file=sys.stderr)
-            raise subprocess.CalledProcessError(code, arguments)
+    finally:
+        code = stop(process)
+    # A server has no other end than its signal.
+    if ended_early or code not in (0, -signal.SIGTERM):
+        print((VAR / log).read_text(errors="replace")[-2000:], file=sys.stderr)
+        raise subprocess.CalledProcessError(code, arguments)
+
+
+def stop(process: subprocess.Popen[bytes]) -> int:
+    """End *process* with SIGTERM, by force if it takes too long, and return its exit code."""
+    process.terminate()
+    try:
+        return process.wait(timeout=STOP_SECONDS)
     finally:
         process.kill()
         process.wait()
@@ -175,7 +189,8 @@ def running(python: Path, command: list[str], log: str) -> Iterator[None]:
 def manage(python: Path, *arguments: str) -> None:
     """Run a command of the project's manage.py to its end, and show it."""
     print(f"$ manage.py {' '.join(arguments)}", flush=True)
-    subprocess.run([python, "manage.py", *arguments], cwd=PROJECT, check=True)
+    command = [str(python), "manage.py", *arguments]
+    subprocess.run(command, cwd=PROJECT, env=os.environ | ENVIRONMENT, check=True)
 
 
 def step(text: str) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
-from django.db.models import QuerySet
+from django.db.models import Model
 
 from django_workqueue.models import DeadJob, LiveJob, Result
 
@@ -37,23 +38,21 @@ def count() -> Counts:
         mailed=Order.objects.filter(receipt_sent_at__isnull=False).count(),
         waiting=LiveJob.objects.count(),
         dead=DeadJob.objects.count(),
-        retries=sum(_retries(rows) for rows in (LiveJob.objects, DeadJob.objects, Result.objects)),
+        retries=sum(_retries(model) for model in (LiveJob, DeadJob, Result)),
     )
 
 
-def _retries(rows: QuerySet[LiveJob] | QuerySet[DeadJob] | QuerySet[Result]) -> int:
+def _retries(model: type[Model]) -> int:
     """Return how many failed attempts were followed by another one, or will be."""
-    outcomes = (
-        error["outcome"]
-        for errors in rows.exclude(errors=[]).values_list("errors", flat=True)
-        for error in errors
+    rows: list[list[dict[str, Any]]] = list(
+        model._default_manager.exclude(errors=[]).values_list("errors", flat=True)
     )
-    return sum(outcome == "failed" for outcome in outcomes)
+    return [error["outcome"] for errors in rows for error in errors].count("failed")
 
 
 def receipt_files() -> int:
     """Return the number of files in the folder of receipts."""
-    return sum(1 for _ in settings.RECEIPTS.glob("*/*.log"))
+    return len(list(settings.RECEIPTS.glob("*/*.log")))
 
 
 def dead_receipts() -> list[tuple[DeadJob, Order | None]]:
@@ -66,4 +65,5 @@ def dead_receipts() -> list[tuple[DeadJob, Order | None]]:
 
 def order_id(job: DeadJob) -> int:
     """Return what send_receipt was called with."""
-    return int(job.payload["args"][0])
+    payload: Any = job.payload
+    return int(payload["args"][0])

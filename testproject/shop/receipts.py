@@ -56,4 +56,4 @@ def mail(order: Order, text: str) -> None:
         from_email=settings.DEFAULT_FROM_EMAIL,
         to=[order.email],
     )
-    EmailBackend(file_path=settings.RECEIPTS / order.number).send_messages([message])
+    EmailBackend(file_path=str(settings.RECEIPTS / order.number)).send_messages([message])

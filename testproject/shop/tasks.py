@@ -10,7 +10,7 @@ from . import receipts
 from .models import Order
 
 
-# Half a second and a second, so that a demonstration need not wait; a mail server would get minutes.
+# Half a second and a second, so that nobody waits in a demonstration; a mail server gets minutes.
 @task(max_attempts=3, backoff=Backoff(base=0.5, factor=2, maximum=5))
 def send_receipt(order_id: int) -> str:
     """Mail the receipt of an order, unless that was done; return what was done."""

@@ -31,8 +31,8 @@ class Command(BaseCommand):
         except (OSError, UnicodeDecodeError, csv.Error, export.BadExport) as error:
             raise CommandError(f"{path} cannot be read: {error}") from error
         self.stdout.write(
-            f"{counts[Fate.SAVED]} orders saved, {counts['mailed']} of them with a receipt to mail; "
-            f"{counts[Fate.DUPLICATE]} were there already; {counts[Fate.REFUSED]} refused, "
+            f"{counts[Fate.SAVED]} orders saved, {counts['mailed']} of them with a receipt to "
+            f"mail; {counts[Fate.DUPLICATE]} were there already; {counts[Fate.REFUSED]} refused, "
             f"{counts['rolled back']} of them rolled back together with their job"
         )
 
