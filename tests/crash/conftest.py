@@ -1,0 +1,22 @@
+"""Workers in processes of their own, and what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.workers import Fleet, fleet_in
+from tests.ledger import Ledger
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "ledger")
+
+
+@pytest.fixture
+def fleet(transactional_db: None, tmp_path: Path) -> Iterator[Fleet]:
+    with fleet_in(tmp_path) as fleet:
+        yield fleet
