@@ -9,6 +9,7 @@ from typing import Final
 
 from django.db import DatabaseError, InterfaceError, connections
 
+from . import clock
 from .executor import Job
 from .loop import Loop
 from .store import BaseStore
@@ -41,9 +42,8 @@ class Extender:
 
     def loop(self) -> Loop:
         """Return the loop of a thread that extends until it is stopped."""
-        return Loop(
-            self.step, errors=DATABASE_FAULTS, on_error=self._on_fault, at_end=connections.close_all
-        )
+        # Every error: a thread that is gone would let all leases of a living worker lapse.
+        return Loop(self.step, on_error=self._on_fault, at_end=connections.close_all)
 
     def step(self) -> float:
         """Extend all leases; return the seconds to the next time.
@@ -51,6 +51,7 @@ class Extender:
         A job whose task ended is extended until its settle was written: a settle that has to wait
         for the database must not lose the job.
         """
+        began = clock.monotonic()
         jobs = self._jobs()
         answers = self._store.extend([job.claim for job in jobs], self._lease_seconds)
         self._fault_count = 0
@@ -61,7 +62,8 @@ class Extender:
             elif cancel_asked:
                 job.cancelled.set()
         self._write_progress(jobs)
-        return self._lease_seconds / 3
+        # From its beginning: a statement that waited for long counted the lease from there too.
+        return max(self._lease_seconds / 3 - (clock.monotonic() - began), 0.0)
 
     def _on_refused(self, job: Job) -> None:
         # A job that ended may have been settled since the list was made; its settle tells.
@@ -88,6 +90,11 @@ class Extender:
     def _on_fault(self, error: Exception) -> float:
         connections.close_all()
         if not self._fault_count:
-            logger.warning("leases cannot be extended", extra={"error": type(error).__name__})
+            known = isinstance(error, DATABASE_FAULTS)
+            logger.warning(
+                "leases cannot be extended",
+                extra={"error": type(error).__name__},
+                exc_info=None if known else error,
+            )
         self._fault_count += 1
         return fault_pause(self._fault_count, self._lease_seconds)

@@ -57,8 +57,8 @@ class Wakeup:
         """Begin to listen, or begin again on a new connection. Called before each look for work."""
 
     def set(self) -> None:
-        # A full pipe says it already.
-        with contextlib.suppress(BlockingIOError):
+        # A full pipe says it already, and a closed one has nobody left to tell.
+        with contextlib.suppress(OSError):
             os.write(self._writer, b".")
 
     def clear(self) -> None:
@@ -71,8 +71,11 @@ class Wakeup:
         return bool(self._readable(timeout, self._reader))
 
     def close(self) -> None:
-        os.close(self._reader)
-        os.close(self._writer)
+        reader, writer = self._reader, self._writer
+        # First, since a thread that still runs may call set(): the number is soon another file's.
+        self._reader = self._writer = -1
+        os.close(reader)
+        os.close(writer)
 
     def _readable(self, timeout: float | None, *descriptors: int) -> list[int]:
         # poll(), since select() knows no descriptor above 1,023.
@@ -109,7 +112,7 @@ class PostgreSQLWakeup(Wakeup):
             logger.warning("notifications do not arrive; polling", extra={"alias": wrapper.alias})
 
     def wait(self, timeout: float | None = None) -> bool:
-        if self._store.connection.connection is not self._listening:
+        if self._listening is None or self._store.connection.connection is not self._listening:
             return super().wait(timeout)
         try:
             # Some may have come along with the answers of other statements.
