@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
@@ -44,17 +45,17 @@ def sweep(
     store: BaseStore,
     settings: conf.Settings,
     *,
-    reclaim: bool = True,
+    may_reclaim: Callable[[], bool] = lambda: True,
     dry_run: bool = False,
 ) -> SweepReport:
     """Sweep once, in bounded batches, and return what was done. Expired rows go first.
 
-    With ``reclaim=False`` rows whose lease ended are left alone, the expired among them too.
+    *may_reclaim* is asked before each batch that looks at the ends of leases: when it says no,
+    rows whose lease ended are left alone, the expired among them too.
     """
     report = SweepReport()
-    if reclaim:
-        report.expired = _all(lambda: store.expire(dry_run=dry_run), dry_run=dry_run)
-        report.reclaimed = _all(lambda: store.reclaim(dry_run=dry_run), dry_run=dry_run)
+    report.expired = _all(lambda: store.expire(dry_run=dry_run), may_reclaim, dry_run=dry_run)
+    report.reclaimed = _all(lambda: store.reclaim(dry_run=dry_run), may_reclaim, dry_run=dry_run)
     report.buried = store.bury_spent(dry_run=dry_run)
     report.buried += store.bury_unknown(settings.unknown_task_seconds, dry_run=dry_run)
     for _ in range(1 if dry_run else BATCHES_PER_SWEEP):
@@ -69,10 +70,14 @@ def sweep(
     return report
 
 
-def _all(batch: Any, *, dry_run: bool) -> list[Swept]:
+def _all(
+    batch: Callable[[], list[Swept]], may_go_on: Callable[[], bool], *, dry_run: bool
+) -> list[Swept]:
     """Return what bounded batches did until one was not full."""
     done: list[Swept] = []
     for _ in range(1 if dry_run else BATCHES_PER_SWEEP):
+        if not may_go_on():
+            break
         swept = batch()
         done += swept
         if len(swept) < SWEEP_BATCH:
@@ -98,57 +103,110 @@ def _log(swept: Swept) -> None:
 class Sweeper:
     """Sweeps at intervals, and holds off reclaiming after a stall.
 
-    A lease that seems to have ended may only have had no chance to be extended: when this sweeper
-    just started, could not reach or write the database, or saw the database's clock and its own
-    part by more than a second, it reclaims nothing for a third of a lease.
+    A lease that seems to have ended may only have had no chance to be extended. When this sweeper
+    just started, could not reach or write the database, had to wait for it or for the processor
+    for more than a sixth of a lease, or saw the database's clock and its own part by more than a
+    second, it reclaims nothing for a third of a lease, counted from when all was well again.
+    Between two sweeps it looks for that at least every third of a lease.
     """
 
-    def __init__(self, store: BaseStore, settings: conf.Settings, lease_seconds: float) -> None:
+    def __init__(
+        self,
+        store: BaseStore,
+        settings: conf.Settings,
+        lease_seconds: float,
+        *,
+        on_swept: Callable[[SweepReport], None] = lambda report: None,
+    ) -> None:
         self._store = store
         self._settings = settings
         self._lease_seconds = lease_seconds
+        self._on_swept = on_swept
         self._seen: tuple[datetime, float] | None = None
-        self._hold_off()
+        self._reclaims_from = 0.0
+        self._sweeps_at = 0.0
+        self._awaited_at: float | None = None
+        # Nothing is known of the database until a look at it went well.
+        self._stalled = True
+        self._fault_count = 0
 
     def step(self) -> float:
-        """Sweep once; return the seconds to the next sweep, jittered by a tenth."""
+        """Look at the database, and sweep if it is time to; return the seconds to the next look."""
         try:
-            self._compare_clocks()
-            holding = clock.monotonic() < self._reclaims_from
-            sweep(self._store, self._settings, reclaim=not holding)
+            if clock.monotonic() >= self._sweeps_at:
+                self._sweep()
+            else:
+                self._look()
         except Exception:
-            self._hold_off()
+            self._stalled = True
+            self._awaited_at = None
             raise
-        interval = self._settings.sweep_seconds * random.uniform(0.9, 1.0)
-        left = self._reclaims_from - clock.monotonic()
-        return min(interval, left) if left > 0 else interval
+        self._fault_count = 0
+        return self._rest()
 
     def loop(self) -> Loop:
         """Return the loop of a thread that sweeps until it is stopped, on its own connection."""
-        return Loop(
-            self.step,
-            errors=DATABASE_FAULTS,
-            on_error=self._on_fault,
-            at_end=connections.close_all,
-        )
+        # Every error: one row that cannot be swept must not end the sweeping of all others.
+        return Loop(self.step, on_error=self._on_fault, at_end=connections.close_all)
+
+    def _may_reclaim(self) -> bool:
+        self._look()
+        return clock.monotonic() >= self._reclaims_from
+
+    def _look(self) -> None:
+        """Hold off if the database, or this process, stood still since the last look."""
+        began = clock.monotonic()
+        late = self._awaited_at is not None and self._stood_still(self._awaited_at, began)
+        parted = self._clocks_parted()
+        if self._store.any_running():
+            self._store.prove_writable()
+        if late or parted or self._stalled or self._stood_still(began, clock.monotonic()):
+            self._hold_off()
+        self._stalled = False
+        self._awaited_at = clock.monotonic()
+
+    def _sweep(self) -> None:
+        self._on_swept(sweep(self._store, self._settings, may_reclaim=self._may_reclaim))
+        now = clock.monotonic()
+        self._sweeps_at = now + self._settings.sweep_seconds * random.uniform(0.9, 1.0)
+        if now < self._reclaims_from:
+            self._sweeps_at = min(self._sweeps_at, self._reclaims_from)
+
+    def _rest(self) -> float:
+        now = clock.monotonic()
+        seconds = max(min(self._sweeps_at - now, self._lease_seconds / 3), 0.0)
+        self._awaited_at = now + seconds
+        return seconds
 
     def _on_fault(self, error: Exception) -> float:
         connections.close_all()
-        logger.warning("sweep failed", extra={"error": type(error).__name__})
+        if not self._fault_count:
+            known = isinstance(error, DATABASE_FAULTS)
+            logger.warning(
+                "sweep failed",
+                extra={"error": type(error).__name__},
+                exc_info=None if known else error,
+            )
+        self._fault_count += 1
         return min(self._settings.sweep_seconds, self._lease_seconds / 6)
 
     def _hold_off(self) -> None:
         self._reclaims_from = clock.monotonic() + self._lease_seconds / 3
 
-    def _compare_clocks(self) -> None:
+    def _stood_still(self, since: float, until: float) -> bool:
+        return until - since > self._lease_seconds / 6
+
+    def _clocks_parted(self) -> bool:
+        """Tell whether the database's clock went otherwise than this process's since last time."""
         before = clock.monotonic()
         moment = self._store.now()
-        if self._seen is not None:
-            seen_moment, seen_monotonic = self._seen
-            passed = (moment - seen_moment).total_seconds()
-            # The answer's own way is no parting of the clocks.
-            least, most = before - seen_monotonic, clock.monotonic() - seen_monotonic
-            if not least - CLOCKS_PART_SECONDS <= passed <= most + CLOCKS_PART_SECONDS:
-                logger.warning("clocks parted", extra={"seconds": passed - least})
-                self._hold_off()
-        self._seen = moment, clock.monotonic()
+        seen, self._seen = self._seen, (moment, clock.monotonic())
+        if seen is None:
+            return False
+        passed = (moment - seen[0]).total_seconds()
+        # The answer's own way is no parting of the clocks.
+        least, most = before - seen[1], self._seen[1] - seen[1]
+        if least - CLOCKS_PART_SECONDS <= passed <= most + CLOCKS_PART_SECONDS:
+            return False
+        logger.warning("clocks parted", extra={"seconds": passed - least})
+        return True

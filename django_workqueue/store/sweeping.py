@@ -6,6 +6,7 @@ restates all that made the row a candidate, so a row that changed in between is 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -19,6 +20,8 @@ from .records import ErrorRecord, Swept, with_error
 from .settling import UNHELD, Settling
 
 SWEEP_BATCH: Final = 500
+NIL: Final = uuid.UUID(int=0)
+"""An id that no job has."""
 
 
 class Sweeping(Settling):
@@ -33,6 +36,19 @@ class Sweeping(Settling):
         return Q(expires_at__lte=self.moment(now)) & (
             ~Q(state=State.RUNNING) | self.lapsed(now=now)
         )
+
+    # Whether the leases' ends mean anything
+
+    def any_running(self) -> bool:
+        """Tell whether any lease is held. Walks workqueue_live_running."""
+        return self.live().filter(state=State.RUNNING).exists()
+
+    def prove_writable(self) -> None:
+        """Change no live row, in a statement that waits for, and fails by, all that a change does.
+
+        A stall of the database's writes lasts at least as long as this takes.
+        """
+        self.live().filter(pk=NIL).update(suspect=False)
 
     # reclaim
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from django_workqueue.store import BaseStore, get_store
 from tests.crash.workers import Fleet, fleet_in
 from tests.ledger import Ledger
 
@@ -20,3 +21,8 @@ def ledger(tmp_path: Path) -> Ledger:
 def fleet(transactional_db: None, tmp_path: Path) -> Iterator[Fleet]:
     with fleet_in(tmp_path) as fleet:
         yield fleet
+
+
+@pytest.fixture
+def store() -> BaseStore:
+    return get_store()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from django.core.management.base import CommandParser
@@ -10,7 +11,7 @@ from django.core.management.base import CommandParser
 from django_workqueue import conf
 from django_workqueue.loop import Loop, stop_on_signals
 from django_workqueue.store import BaseStore
-from django_workqueue.sweeper import SweepReport, sweep
+from django_workqueue.sweeper import Sweeper, SweepReport, sweep
 
 from ..base import WorkQueueCommand
 
@@ -35,18 +36,32 @@ class Command(WorkQueueCommand):
             if given["interval"] is None:
                 self._sweep(store, given)
                 return
-            interval = self.checked_setting("SWEEP_SECONDS", given["interval"])
-
-            def step() -> float:
-                self._sweep(store, given)
-                return interval
-
-            loop = Loop(step)
+            loop = self._loop(store, given)
             with stop_on_signals(lambda count: loop.stop()):
                 loop.run()
 
+    def _loop(self, store: BaseStore, given: dict[str, Any]) -> Loop:
+        """Return the loop of a sweep at intervals: after a stall it holds off, as a worker's."""
+        interval = self.checked_setting("SWEEP_SECONDS", given["interval"])
+        settings = replace(conf.current(), sweep_seconds=interval)
+        if not given["dry_run"]:
+            return Sweeper(
+                store,
+                settings,
+                settings.lease_seconds,
+                on_swept=lambda report: self._tell(report, given),
+            ).loop()
+
+        def step() -> float:
+            self._sweep(store, given)
+            return interval
+
+        return Loop(step)
+
     def _sweep(self, store: BaseStore, given: dict[str, Any]) -> None:
-        report = sweep(store, conf.current(), dry_run=given["dry_run"])
+        self._tell(sweep(store, conf.current(), dry_run=given["dry_run"]), given)
+
+    def _tell(self, report: SweepReport, given: dict[str, Any]) -> None:
         text = json.dumps(report.as_json(), sort_keys=True) if given["json"] else told(report)
         self.stdout.write(("would be: " if given["dry_run"] and not given["json"] else "") + text)
         self.stdout.flush()
