@@ -7,6 +7,7 @@ sweeps, each on a connection of its own. No transaction is open while a task run
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import socket
@@ -19,8 +20,7 @@ from enum import StrEnum
 from django.db import connections
 
 from . import clock, conf, registry
-from .exceptions import LeaseLost
-from .executor import Job, Verb
+from .executor import Job, Outcome, Verb
 from .extender import DATABASE_FAULTS, Extender, fault_pause
 from .ids import new_token
 from .loop import Loop
@@ -36,6 +36,9 @@ logger = logging.getLogger("django_workqueue.worker")
 UNHOLD_SECONDS = 5.0
 UNKNOWN_SECONDS = 60.0
 CUT_DELAY_SECONDS = 1.0
+# How often, and how long apart, a worker that ends tries to reach the database.
+LAST_TRIES = 3
+LAST_PAUSE_SECONDS = 0.05
 ENDS = (ResultOutcome.SUCCEEDED, ResultOutcome.CANCELLED, Place.DEAD, "dropped")
 
 
@@ -88,7 +91,8 @@ class Worker:
             options.threads, self.settings, options.lease_seconds, self._loop.wake
         )
         self._extender = Extender(self.store, self._in_flight, options.lease_seconds)
-        self._helpers = [self._extender.loop()]
+        self._extending = self._extender.loop()
+        self._helpers = [self._extending]
         if options.sweep:
             sweeper = Sweeper(self.store, self.settings, options.lease_seconds)
             self._helpers.append(sweeper.loop())
@@ -105,7 +109,9 @@ class Worker:
         # Task names nobody declared here, with the monotonic time of the first sight.
         self._unknown: dict[str, float] = {}
         self._fault_count = 0
-        self._strays_possible = False
+        # When to look for claims whose answer was lost, and until when more may come up.
+        self._strays_at = math.inf
+        self._strays_until = 0.0
         self._ended = Ended.DONE
         self._closed = False
 
@@ -152,10 +158,7 @@ class Worker:
                 helper.join()
         self.wakeup.attach()
         self._settle()
-        if self._fault_count:
-            logger.warning("database is back", extra={"worker_id": self.id})
-            self._fault_count = 0
-        if self._strays_possible:
+        if clock.monotonic() >= self._strays_at:
             self._release_strays()
         if self._signals or self._stop_asked is not None:
             return self._wind_down()
@@ -209,6 +212,7 @@ class Worker:
             count += len(claims)
             if claims:
                 self._last_queue = name
+        self._on_answered()
         return count
 
     def _look_after_unknown(self) -> None:
@@ -237,44 +241,55 @@ class Worker:
         ]
 
     def _claim_queue(self, name: str, limit: int) -> Sequence[Claim]:
-        self._strays_possible = True
-        claims = self.store.claim(
-            Lane.TASK,
-            name,
-            worker_id=self.id,
-            token=new_token(),
-            limit=limit,
-            lease_seconds=self.options.lease_seconds,
-            exclude_tasks=list(self._unknown),
-        )
-        self._strays_possible = False
+        asked = clock.monotonic()
+        try:
+            claims = self.store.claim(
+                Lane.TASK,
+                name,
+                worker_id=self.id,
+                token=new_token(),
+                limit=limit,
+                lease_seconds=self.options.lease_seconds,
+                exclude_tasks=list(self._unknown),
+            )
+        except DATABASE_FAULTS:
+            self._strays_at = clock.monotonic()
+            self._strays_until = self._strays_at + self.options.lease_seconds
+            raise
         jobs = [Job(claim) for claim in claims]
         with self._jobs_lock:
             self._jobs |= {job.claim.hold: job for job in jobs}
         self._claimed_count += len(jobs)
         self._executors.put(jobs)
+        if clock.monotonic() - asked > self.options.lease_seconds / 6:
+            # The lease counts from when the claim was asked for, and much of it is over.
+            self._extending.wake()
         return claims
 
     def _release_strays(self) -> None:
-        """Give back what a claim took whose answer never came."""
+        """Give back what a claim took whose answer never came.
+
+        Again and again for a lease: a server may finish a statement, and commit it, after the
+        connection that sent it is gone and was replaced.
+        """
+        looked = clock.monotonic()
         with self._jobs_lock:
             known = set(self._jobs)
         count = self.store.release_strays(self.id, known)
         if count:
             logger.warning("stray claims released", extra={"worker_id": self.id, "count": count})
-        self._strays_possible = False
+        again = looked + self.options.lease_seconds / 6
+        self._strays_at = again if looked < self._strays_until else math.inf
 
     # Settling
 
     def _settle(self) -> None:
         """Write the outcomes that have gathered. A job leaves ``_jobs`` only after its settle."""
-        self._unwritten += self._executors.take_done()
+        self._gather()
+        for job in [job for job in self._unwritten if job.lease_lost.is_set()]:
+            self._on_answer(Settled(job, LOST))
         if not self._unwritten:
             return
-        given = [job for job in self._unwritten if not job.lease_lost.is_set()]
-        for job in self._unwritten:
-            if job.lease_lost.is_set():
-                self._on_answer(Settled(job, LOST))
         finished: list[Job] = []
 
         def answered(settled: Settled) -> None:
@@ -284,7 +299,7 @@ class Worker:
                 finished.append(settled.job)
 
         try:
-            settle(self.store, given, answered)
+            settle(self.store, list(self._unwritten), answered)
         except DATABASE_FAULTS:
             for job in self._unwritten:
                 job.settle_retried = True
@@ -292,6 +307,13 @@ class Worker:
         finally:
             if finished:
                 self._executors.tell(finished)
+        self._on_answered()
+
+    def _gather(self) -> None:
+        """Take over what the executors have done; not what was cut short, and ended after all."""
+        for job in self._executors.take_done():
+            if job.claim.hold in self._jobs and job not in self._unwritten:
+                self._unwritten.append(job)
 
     def _on_answer(self, settled: Settled) -> None:
         job = settled.job
@@ -344,8 +366,7 @@ class Worker:
             self._loop.stop()
             return 0.0
         if self._out_of_time():
-            for job in self._in_flight():
-                self._cut(job)
+            self._cut()
             self._settle()
             self._loop.stop()
             return 0.0
@@ -359,20 +380,24 @@ class Worker:
             self._ended = Ended.GRACE_OVER
         return self._ended is not Ended.DONE
 
-    def _cut(self, job: Job) -> None:
-        """Give *job*, which runs, back with its attempt refunded.
+    def _cut(self) -> None:
+        """Let what still runs be given back with its attempt refunded.
 
-        With a delay: its body can no longer be stopped but with the process, which ends at once.
+        With a delay: a body can no longer be stopped but with the process, which ends at once.
         """
-        if job.ending:
-            return
-        job.ending = True
-        try:
-            self.store.release(job.claim, delay_seconds=CUT_DELAY_SECONDS)
-        except LeaseLost:
-            logger.warning("job lost to another claim", extra=self._fields(job))
-        with self._jobs_lock:
-            self._jobs.pop(job.claim.hold, None)
+        now = clock.monotonic()
+        for job in self._in_flight():
+            if not job.ending:
+                job.ending = True
+                job.outcome = Outcome(
+                    verb=Verb.RELEASE,
+                    started=job.started or now,
+                    ended=now,
+                    delay_seconds=CUT_DELAY_SECONDS,
+                )
+                self._unwritten.append(job)
+
+    # Without the database
 
     def _on_fault(self, error: Exception) -> float:
         """Go on without the database for a while: at most a sixth of the lease, or 10 s."""
@@ -380,6 +405,15 @@ class Worker:
         if not self._fault_count:
             logger.warning("database cannot be used", extra={"worker_id": self.id}, exc_info=error)
         self._fault_count += 1
-        if (self._signals and self._out_of_time()) or (self._signals and not self._jobs):
+        ends = self._signals and (not self._jobs or self._out_of_time())
+        if not ends:
+            return fault_pause(self._fault_count, self.options.lease_seconds)
+        if self._fault_count >= LAST_TRIES:
             self._loop.stop()
-        return fault_pause(self._fault_count, self.options.lease_seconds)
+        return LAST_PAUSE_SECONDS
+
+    def _on_answered(self) -> None:
+        """Note that the database did all that was asked of it."""
+        if self._fault_count:
+            logger.warning("database is back", extra={"worker_id": self.id})
+            self._fault_count = 0

@@ -7,15 +7,19 @@ charged for nothing, and nothing is said of a lost lease.
 from __future__ import annotations
 
 import logging
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.tasks import Context, Retry, Snooze, Terminal
-from django_workqueue.worker import Options, Worker
+from django_workqueue.threads import Executors
+from django_workqueue.worker import Ended, Options, Worker
 from tests import driver_faults
 from tests.crash import tasks
 from tests.driver_faults import Driver, Moment
@@ -76,7 +80,7 @@ def each_cut(
     """
     for number in range(MOST_STEPS):
         job_id = enqueue_one()
-        with driver_faults.driver(faults.at(number, moment), counts=not_a_helper) as driver:
+        with driver_faults.driver(driver_faults.at(number, moment), counts=not_a_helper) as driver:
             work()
         if not driver.hit:
             assert number > 5, "no statement of the worker was hit"
@@ -93,8 +97,8 @@ def lost_words(caplog: pytest.LogCaptureFixture) -> list[str]:
 MOMENTS = pytest.mark.parametrize("moment", list(Moment))
 BUDGETS = pytest.mark.parametrize(
     "options",
-    [{}, {"max_attempts": 1}, {"result_ttl": 0}, {"max_attempts": 1, "result_ttl": 0}],
-    ids=["default", "one attempt", "no result", "one attempt, no result"],
+    [{}, {"max_attempts": 1}, {"max_attempts": 1, "result_ttl": 0}],
+    ids=["default", "one attempt", "one attempt, no result"],
 )
 
 
@@ -172,11 +176,92 @@ def test_a_snooze_is_charged_nothing(
         if len(starts) < 3:
             raise Snooze(0.001)
 
+    def run_to_its_end() -> None:
+        # A worker that drains ends while the job sleeps.
+        while len(starts) < 3:
+            run()
+
     for job_id, driver in each_cut(
-        lambda: enqueue(snooze_twice, starts, max_attempts=max_attempts), run, moment
+        lambda: enqueue(snooze_twice, starts, max_attempts=max_attempts), run_to_its_end, moment
     ):
         told = f"cut {moment} {driver.hit[0]}"
         assert starts == [1, 1, 1], told
         assert Result.objects.get(pk=job_id).attempts == 1, told
         assert lost_words(caplog) == [], told
+        starts.clear()
+
+
+@MOMENTS
+@pytest.mark.parametrize("max_attempts", [1, 3])
+def test_what_a_stop_gives_back_unstarted_is_charged_nothing(
+    moment: Moment, max_attempts: int, starts: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop_with_the_first_claim() -> None:
+        stopped = worker(drain=False)
+        put = stopped._executors.put
+
+        def put_and_stop(jobs: Any) -> None:
+            put(jobs)
+            stopped.stop()
+
+        with (
+            mock.patch.object(Executors, "start"),
+            mock.patch.object(stopped._executors, "put", put_and_stop),
+        ):
+            stopped.run()
+
+    for job_id, driver in each_cut(
+        lambda: enqueue(lambda context: None, starts, max_attempts=max_attempts),
+        stop_with_the_first_claim,
+        moment,
+    ):
+        told = f"cut {moment} {driver.hit[0]}"
+        job: Any = LiveJob.objects.get(pk=job_id)
+        assert (job.state, job.attempt, job.worker_ids) == ("ready", 0, []), told
+        assert lost_words(caplog) == [], told
+        job.delete()
+    assert starts == []
+
+
+def test_a_stop_gives_back_in_spite_of_a_cut_long_before_its_grace_is_over(
+    starts: list[int],
+) -> None:
+    stopped = worker(drain=False)
+    for _ in range(2):
+        enqueue(lambda context: None, starts)
+    stopped.stop()
+    with mock.patch.object(Executors, "start"):
+        stopped._claim(room=2)
+        began = time.monotonic()
+        with driver_faults.driver(driver_faults.at(0, Moment.BEFORE), counts=not_a_helper) as driver:
+            stopped.run()
+    assert driver.hit
+    assert time.monotonic() - began < stopped.options.grace_seconds / 2
+    assert list(LiveJob.objects.values_list("state", "attempt")) == [("ready", 0)] * 2
+
+
+@MOMENTS
+def test_what_a_second_signal_cuts_short_is_charged_nothing(
+    moment: Moment, starts: list[int], caplog: pytest.LogCaptureFixture
+) -> None:
+    workers: list[Worker] = []
+    gates: list[threading.Event] = []
+
+    def be_cut_short(context: Context) -> None:
+        workers[-1].stop(2)
+        gates[-1].wait(60)
+
+    def work() -> None:
+        workers.append(worker(drain=False))
+        gates.append(threading.Event())
+        assert workers[-1].run() is Ended.CUT
+        gates[-1].set()
+
+    for job_id, driver in each_cut(lambda: enqueue(be_cut_short, starts), work, moment):
+        told = f"cut {moment} {driver.hit[0]}"
+        assert starts == [1], told
+        job: Any = LiveJob.objects.get(pk=job_id)
+        assert (job.state, job.attempt, job.worker_ids) == ("scheduled", 0, []), told
+        assert lost_words(caplog) == [], told
+        job.delete()
         starts.clear()

@@ -226,7 +226,7 @@ def test_an_extension_that_waited_counts_from_when_it_was_asked_for(
 
 def test_a_job_given_back_while_it_is_extended_was_not_lost(store: BaseStore) -> None:
     given_back, stolen = (Job(factories.running(store, now=None)) for _ in range(2))
-    given_back.settling = True
+    given_back.ending = True
     for job in (given_back, stolen):
         store.release(job.claim)
     extender(store, given_back, stolen).step()
