@@ -14,6 +14,7 @@ from django.db.models import Model
 
 from django_workqueue import backoff, checks, conf, exceptions, states, tasks
 from django_workqueue.conf import KEYS
+from django_workqueue.store import Swept
 from tests.docpages import DOCS, Code, Page, names, page, pages, rows
 
 COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_workqueue")
@@ -120,6 +121,20 @@ def test_every_default_of_a_task_option_is_the_code_s() -> None:
         expected = given[name] if default is None else default.default
         shown = "(Exception,)" if expected == (Exception,) else repr(expected).replace("'", '"')
         assert told == shown, name
+
+
+def test_options_that_no_call_may_change_are_told() -> None:
+    text = page("reference/tasks.md").section("Options")
+    told = re.search(r"^(.*) belong to the task:", text, re.MULTILINE)
+    assert told is not None
+    assert set(re.findall(r"`(\w+)`", told[1])) == tasks.OF_THE_TASK
+
+
+def test_keys_of_a_swept_job_are_told() -> None:
+    text = page("reference/commands.md").section("`sweep`")
+    told = re.search(r"for each job that was moved (.*)\.$", text, re.MULTILINE)
+    assert told is not None
+    assert re.findall(r"`(\w+)`", told[1]) == [each.name for each in fields(Swept)]
 
 
 def test_context_is_told_whole() -> None:
