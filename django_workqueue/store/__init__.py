@@ -8,6 +8,7 @@ from .. import conf
 from ..exceptions import UnsupportedDatabase
 from ..models import LiveJob
 from .base import BaseStore
+from .mysql import MySQLStore
 from .operating import CancelAnswer
 from .postgresql import PostgreSQLStore
 from .records import Ack, Claim, ErrorRecord, Hold, Inserted, NewJob, Swept
@@ -27,7 +28,11 @@ __all__ = [
     "queue_alias",
 ]
 
-STORES: dict[str, type[BaseStore]] = {"postgresql": PostgreSQLStore, "sqlite": SQLiteStore}
+STORES: dict[str, type[BaseStore]] = {
+    "mysql": MySQLStore,  # and MariaDB
+    "postgresql": PostgreSQLStore,
+    "sqlite": SQLiteStore,
+}
 
 
 def queue_alias() -> str:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from django.db import DatabaseError, connections, transaction
-from django.db.models import Expression, QuerySet, Value
+from django.db.models import Expression, Model, QuerySet, Value
 from django.db.models.expressions import RawSQL
 
 from .. import clock
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="StoreCore")
+M = TypeVar("M", bound=Model)
 
 OWN_RETRIES = 3
 
@@ -147,6 +148,13 @@ class StoreCore:
 
     def results(self) -> QuerySet[Result]:
         return Result._base_manager.using(self.alias)
+
+    def current(self, rows: QuerySet[M]) -> QuerySet[M]:
+        """Return *rows* to be read as they are now, not as of the start of the transaction.
+
+        For a look that a person's answer depends on; what decides is the write that follows.
+        """
+        return rows
 
     def quote(self, name: str) -> str:
         return self.connection.ops.quote_name(name)

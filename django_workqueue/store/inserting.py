@@ -99,13 +99,23 @@ class Inserting(StoreCore):
         sql = (
             f"INSERT INTO {self.quote(LiveJob._meta.db_table)} "
             f"({', '.join(map(self.quote, columns))}) VALUES {', '.join(rows)} "
-            f"{self.on_conflict_sql()} RETURNING {self.quote('id')}, "
-            f"{self.read_moment_sql(self.quote('enqueued_at'))}, "
+            f"{self.on_conflict_sql()}"
+        )
+        columns_read = (
+            f"{self.quote('id')}, {self.read_moment_sql(self.quote('enqueued_at'))}, "
             f"{self.read_moment_sql(self.quote('run_after'))}"
         )
+        ids = [self.dump_uuid(job.id) for job in jobs]
+        rows_written = self.insert_rows(sql, params, columns_read, ids, wake=wake)
+        return [self._inserted(row) for row in rows_written]
+
+    def insert_rows(
+        self, sql: str, params: Sequence[Any], columns: str, ids: Sequence[Any], *, wake: bool
+    ) -> list[tuple[Any, ...]]:
+        """Run an INSERT of rows with *ids*; return *columns* of those that were written."""
         with self.connection.cursor() as cursor:
-            cursor.execute(self.insert_sql(sql, wake=wake), params)
-            return [self._inserted(row) for row in cursor.fetchall()]
+            cursor.execute(self.insert_sql(f"{sql} RETURNING {columns}", wake=wake), params)
+            return list(cursor.fetchall())
 
     def _insert_row(self, job: NewJob, now: datetime | None) -> tuple[str, list[Any]]:
         vendor = self.connection.vendor

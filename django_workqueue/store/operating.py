@@ -44,7 +44,7 @@ class Operating(Inserting, Sweeping):
         """
         rows = self.live().filter(where or Q(), pk=job_id)
         for _ in range(CANCEL_ROUNDS):
-            job = rows.first()
+            job = self.current(rows).first()
             if job is None or job.cancel_asked_at is not None:
                 return CancelAnswer.NOTHING
             answer = self._cancel(job, now)
@@ -77,7 +77,7 @@ class Operating(Inserting, Sweeping):
         Raises UniqueKeyTaken, with the holder's id, where a live job has its unique key; the job
         stays dead.
         """
-        job = self.dead().filter(pk=job_id).first()
+        job = self.current(self.dead().filter(pk=job_id)).first()
         if job is None:
             return False
         row = self._requeued(job, payload, now)
@@ -122,8 +122,8 @@ class Operating(Inserting, Sweeping):
     def _refuse_taken_key(self, row: LiveJob) -> None:
         if row.unique_hash is None:
             return
-        holder = self.live().filter(unique_hash=row.unique_hash).values_list("pk", flat=True)
-        holder_id = holder.first()
+        holder = self.current(self.live().filter(unique_hash=row.unique_hash))
+        holder_id = holder.values_list("pk", flat=True).first()
         if holder_id is not None:
             raise UniqueKeyTaken(
                 f"The unique key of a requeued job must be free, and live job {holder_id} holds "

@@ -1,0 +1,218 @@
+"""MariaDB 10.6 and later, MySQL 8.0.11 and later."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from ..models import LiveJob
+from .base import BaseStore
+from .core import M, statement
+from .records import Hold
+
+
+class MySQLStore(BaseStore):
+    """Locks rows by primary key, then changes them: neither database has UPDATE … RETURNING.
+
+    Right under READ COMMITTED and REPEATABLE READ: what a plain SELECT saw is only a candidate,
+    and what decides is the lock, taken on the row as it is now.
+    """
+
+    conflict_codes: ClassVar[frozenset[str | int]] = frozenset({1205, 1213})
+
+    outage_codes: ClassVar[frozenset[str | int]] = frozenset({1053, 1290, 1792, 1836})
+
+    def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
+        # Not NOW(6), which follows the session's time zone.
+        if not offset_seconds:
+            return "UTC_TIMESTAMP(6)", []
+        return "(UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND)", [round(offset_seconds * 1_000_000)]
+
+    def dump_uuid(self, value: uuid.UUID) -> Any:
+        # MariaDB's own type takes text; MySQL and older MariaDB hold 32 hex digits.
+        return str(value) if self.connection.features.has_native_uuid_field else value.hex
+
+    def current(self, rows: QuerySet[M]) -> QuerySet[M]:
+        # Under REPEATABLE READ a caller's transaction may have begun long ago.
+        return rows.select_for_update() if self.connection.in_atomic_block else rows
+
+    def on_conflict_sql(self) -> str:
+        # INSERT IGNORE would hide every other error of the row too. A key that is taken leaves its
+        # holder as it was; an id that is taken becomes NULL, which the column refuses.
+        q = self.quote
+        return (
+            f"ON DUPLICATE KEY UPDATE {q('id')} = "
+            f"IF({q('unique_hash')} = VALUES({q('unique_hash')}), {q('id')}, NULL)"
+        )
+
+    def insert_rows(
+        self, sql: str, params: Sequence[Any], columns: str, ids: Sequence[Any], *, wake: bool
+    ) -> list[tuple[Any, ...]]:
+        if self.connection.features.can_return_rows_from_bulk_insert:
+            # The row of a taken key is its holder's, and told by its id.
+            return super().insert_rows(sql, params, columns, ids, wake=wake)
+        # One transaction: once committed, a row may be claimed and finished before it is read.
+        with self.together(), self.connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            cursor.execute(
+                f"SELECT {columns} FROM {self.live_table} "
+                f"WHERE {self.quote('id')} IN ({places(ids)})",
+                ids,
+            )
+            return list(cursor.fetchall())
+
+    def claim_rows(
+        self,
+        where: str,
+        where_params: Sequence[Any],
+        changes: str,
+        changes_params: Sequence[Any],
+        limit: int,
+    ) -> list[tuple[Any, ...]]:
+        # The obvious SELECT … LIMIT n FOR UPDATE SKIP LOCKED locks what it reads in the index on
+        # the way, gaps between the entries too under REPEATABLE READ, and deadlocks with inserts
+        # and with whoever locks the row first. So candidates are read without a lock, walking
+        # workqueue_live_ready, and locked by primary key.
+        candidates = self._candidates(where, where_params, limit)
+        if not candidates:
+            return []
+        with self.together():
+            ids = self._lock_candidates(where, where_params, candidates, limit)
+            if not ids:
+                return []
+            q = self.quote
+            by_id = f"{q('id')} IN ({places(ids)})"
+            with self.connection.cursor() as cursor:
+                cursor.execute(
+                    f"UPDATE {self.live_table} SET {changes} "
+                    f"WHERE {by_id} AND {q('state')} = 'ready'",
+                    [*changes_params, *ids],
+                )
+                assert cursor.rowcount == len(ids), "a locked row changed (I9)"
+                cursor.execute(
+                    f"SELECT {self.claim_columns_sql()} FROM {self.live_table} WHERE {by_id}", ids
+                )
+                return list(cursor.fetchall())
+
+    def _candidates(self, where: str, params: Sequence[Any], limit: int) -> list[Any]:
+        q = self.quote
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {q('id')} FROM {self.live_table} FORCE INDEX (workqueue_live_ready) "
+                f"WHERE {where} ORDER BY {q('rank')}, {q('run_after')}, {q('id')} LIMIT %s",
+                [*params, limit],
+            )
+            return [row[0] for row in cursor.fetchall()]
+
+    def _lock_candidates(
+        self, where: str, params: Sequence[Any], candidates: list[Any], limit: int
+    ) -> list[Any]:
+        """Lock up to *limit* rows, the first that nobody else has locked; return their ids."""
+        locked: list[Any] = []
+        tried: set[Any] = set()
+        while candidates:
+            locked += self._lock_ready(where, params, candidates)
+            tried.update(candidates)
+            wanted = limit - len(locked)
+            if not wanted:
+                break
+            # Another claim has some of them. It is no answer that there is nothing: look further.
+            found = self._candidates(where, params, len(tried) + wanted)
+            candidates = [each for each in found if each not in tried][:wanted]
+        return locked
+
+    def _lock_ready(self, where: str, params: Sequence[Any], ids: Sequence[Any]) -> list[Any]:
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {self.quote('id')} FROM {self.live_table} FORCE INDEX (PRIMARY) "
+                f"WHERE {self.quote('id')} IN ({places(ids)}) AND {where} FOR UPDATE SKIP LOCKED",
+                [*ids, *params],
+            )
+            return [row[0] for row in cursor.fetchall()]
+
+    @statement
+    def update_held(
+        self,
+        changes: str,
+        params: Sequence[Any],
+        holds: Sequence[Hold],
+        returning: Sequence[str] = (),
+        *,
+        skip_locked: bool = False,
+    ) -> list[tuple[Any, ...]]:
+        with self.together():
+            rows = self._lock_held(holds, returning, skip_locked=skip_locked)
+            if rows:
+                self._write_held(f"UPDATE {self.live_table} SET {changes}", params, rows)
+            return rows
+
+    def delete_held(self, holds: Sequence[Hold]) -> set[Hold]:
+        with self.together():
+            rows = self._lock_held(holds)
+            if rows:
+                self._write_held(f"DELETE FROM {self.live_table}", [], rows)
+            return {(self.load_uuid(row[0]), self.load_uuid(row[1])) for row in rows}
+
+    def _lock_held(
+        self, holds: Sequence[Hold], returning: Sequence[str] = (), *, skip_locked: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """Lock the rows that *holds* still hold, by id; return their id, token and *returning*.
+
+        As they are before the change: no caller asks for what it changes.
+        """
+        where, params = self.held_sql(holds)
+        columns = ", ".join(map(self.quote, ("id", "token", *returning)))
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT {columns} FROM {self.live_table} FORCE INDEX (PRIMARY) WHERE {where} "
+                f"ORDER BY {self.quote('id')} FOR UPDATE{' SKIP LOCKED' if skip_locked else ''}",
+                params,
+            )
+            return list(cursor.fetchall())
+
+    def _write_held(self, verb: str, params: Sequence[Any], rows: Sequence[Any]) -> None:
+        ids = [row[0] for row in rows]
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"{verb} WHERE {self.quote('id')} IN ({places(ids)}) "
+                f"AND {self.quote('state')} = 'running'",
+                [*params, *ids],
+            )
+            assert cursor.rowcount == len(ids), "a locked row changed (I9)"
+
+    def held_sql(
+        self, holds: Sequence[Hold], *, skip_locked: bool = False
+    ) -> tuple[str, list[Any]]:
+        # MySQL has no VALUES in a subquery before 8.0.19, and spells its rows otherwise.
+        q = self.quote
+        pairs = ", ".join(["(%s, %s)"] * len(holds))
+        ids = [self.dump_uuid(job_id) for job_id, _ in holds]
+        sql = (
+            f"{q('id')} IN ({places(ids)}) AND {q('state')} = 'running' "
+            f"AND ({q('id')}, {q('token')}) IN ({pairs})"
+        )
+        return sql, ids + [self.dump_uuid(part) for hold in holds for part in hold]
+
+    def begin_run(self, lease_seconds: float, timeout: float | None) -> None:
+        # Under REPEATABLE READ the task would not see what others commit while it waits for locks.
+        with self.connection.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+
+    @property
+    def live_table(self) -> str:
+        return self.quote(LiveJob._meta.db_table)
+
+    def together(self) -> AbstractContextManager[Any]:
+        """Return a transaction for several statements, or the caller's."""
+        # No savepoint: a deadlock rolls back the whole transaction, and a savepoint with it.
+        return transaction.atomic(using=self.alias, savepoint=False)
+
+
+def places(values: Sequence[Any]) -> str:
+    """Return as many placeholders as there are *values*."""
+    return ", ".join(["%s"] * len(values))
