@@ -14,8 +14,8 @@ from django_workqueue.extender import MAX_PAUSE_SECONDS, Extender, fault_pause
 from django_workqueue.models import LiveJob
 from django_workqueue.store import get_store
 from tests import jobs
-from tests.faults import Fault, with_faults
 from tests.jobs import app
+from tests.store_faults import Fault, with_faults
 from tests.timescale import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("transactional_db")

@@ -16,8 +16,8 @@ from django_workqueue.settler import LOST, UNKNOWN, Settled, settle
 from django_workqueue.states import DeathReason, ResultOutcome, State
 from django_workqueue.store import get_store
 from tests import jobs
-from tests.faults import Fault, with_faults
 from tests.jobs import app, body, raising
+from tests.store_faults import Fault, with_faults
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 

@@ -17,8 +17,8 @@ from django_workqueue.models import LiveJob
 from django_workqueue.store import get_store
 from django_workqueue.threads import Executors
 from tests import jobs
-from tests.faults import Fault, with_faults
 from tests.jobs import app, body, raising
+from tests.store_faults import Fault, with_faults
 from tests.timescale import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("transactional_db")

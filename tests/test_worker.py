@@ -24,8 +24,8 @@ from django_workqueue.states import DeathReason, State
 from django_workqueue.store import get_store
 from django_workqueue.worker import Ended, Worker, new_worker_id
 from tests import jobs
-from tests.faults import Fault, with_faults
 from tests.jobs import app, body, raising
+from tests.store_faults import Fault, with_faults
 from tests.timescale import LEASE_SECONDS, PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("transactional_db")

@@ -17,9 +17,24 @@ from ..store import BaseStore, get_store
 
 USAGE = 2
 
+OPTIONS = {
+    "LEASE_SECONDS": "--lease",
+    "POLL_SECONDS": "--poll",
+    "GRACE_SECONDS": "--grace",
+    "SWEEP_SECONDS": "--interval",
+}
+"""The option that takes the place of a setting."""
+
 
 class WorkQueueCommand(BaseCommand):
     """A command of this app. Exit codes: 0 done, 1 the work failed, 2 it could not begin."""
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        # Before the system checks: they would tell the same in many lines and with exit code 1.
+        problems = conf.current_problems()
+        if problems:
+            raise CommandError(" ".join(map(str, problems)), returncode=USAGE)
+        return super().execute(*args, **options)
 
     @contextmanager
     def usable_store(self) -> Iterator[BaseStore]:
@@ -45,8 +60,7 @@ class WorkQueueCommand(BaseCommand):
             return float(getattr(conf.current(), key.lower()))
         problem = conf.problem(key, value)
         if problem is not None:
-            option = "--" + key.removesuffix("_SECONDS").lower()
-            raise CommandError(f"{option}: {problem}", returncode=USAGE)
+            raise CommandError(f"{OPTIONS[key]}: {problem}", returncode=USAGE)
         return value
 
 

@@ -64,10 +64,11 @@ class Command(WorkQueueCommand):
         with self.usable_store() as store:
             registry.discover()
             worker = Worker(options, on_settled=self._show)
-            if self._shown:
-                self.stdout.write(self._start_block(worker, store))
-                self.stdout.flush()
+            # Before the start block: who has read it may send a signal.
             with stop_on_signals(worker.stop):
+                if self._shown:
+                    self.stdout.write(self._start_block(worker, store))
+                    self.stdout.flush()
                 ended = worker.run()
         self._end(ended)
 

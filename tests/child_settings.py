@@ -1,0 +1,11 @@
+"""Settings of the processes that tests start: those of the tests, with a WORKQUEUE of their own.
+
+WORKQUEUE_TEST_SETTINGS  the dict WORKQUEUE, as JSON
+WORKQUEUE_TEST_QUEUES    the queues of TASKS, with commas (default: any)
+"""
+
+from tests.settings import *  # noqa: F403
+from tests.settings import TASKS, env
+
+WORKQUEUE = env.json("WORKQUEUE_TEST_SETTINGS", {})
+TASKS["default"]["QUEUES"] = env.list("WORKQUEUE_TEST_QUEUES", default=[])
