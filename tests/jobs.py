@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import pytest
 from django.test import override_settings
@@ -17,13 +17,15 @@ from django_workqueue.compat import TaskResult
 from django_workqueue.ids import new_token
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.settler import Settled
-from django_workqueue.states import Lane
+from django_workqueue.states import DeathReason, Lane
 from django_workqueue.store import Claim, ErrorRecord, get_store
 from django_workqueue.worker import Options, Worker
 from tests.app import tasks
 
 app: Any = tasks
 """The tasks, untyped: tests call them wrongly too."""
+
+TERMINAL: Final = DeathReason.TERMINAL
 
 _numbers = itertools.count()
 

@@ -63,7 +63,7 @@ def command(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 class Process:
-    """A management command that runs until it ends or is told to; its output is read as it comes."""
+    """A management command in a process; its output is read as it comes."""
 
     def __init__(self, *arguments: str, **more: Any) -> None:
         self.lines: list[str] = []

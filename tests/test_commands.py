@@ -160,7 +160,9 @@ def test_a_worker_prints_a_start_block_and_a_line_per_outcome(notes: Path) -> No
     assert re.match(r"[+-]0\.\d{3} s", block["clock"])
     outcomes = done.stdout.splitlines()[len(block) + 1 :]
     assert len(outcomes) == 3
-    assert re.search(r"^succeeded  tests\.app\.tasks\.note  \S+  attempt 1/3", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^succeeded  tests\.app\.tasks\.note  \S+  attempt 1/3", done.stdout, re.MULTILINE
+    )
     assert re.search(
         r"^dead +tests\.app\.tasks\.leave .*builtins\.SystemExit: 3$", done.stdout, re.MULTILINE
     )
