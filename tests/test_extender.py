@@ -44,7 +44,8 @@ def taken_over(job: Job) -> None:
 def test_a_step_moves_the_end_of_every_lease_and_comes_again_at_a_third() -> None:
     held = claimed(3)
 
-    assert extender(held).step() == LEASE / 3
+    # Counted from the beginning of the step.
+    assert extender(held).step() == pytest.approx(LEASE / 3, abs=1)
 
     for job in held:
         left = row(job).lease_expires_at - get_store().now()
@@ -54,7 +55,7 @@ def test_a_step_moves_the_end_of_every_lease_and_comes_again_at_a_third() -> Non
 
 def test_without_jobs_a_step_asks_the_database_nothing(django_assert_num_queries: Any) -> None:
     with django_assert_num_queries(0):
-        assert extender([]).step() == LEASE / 3
+        assert extender([]).step() == pytest.approx(LEASE / 3, abs=1)
 
 
 def test_a_cancel_that_was_asked_reaches_the_job() -> None:
@@ -126,7 +127,7 @@ def test_progress_is_written_with_the_next_extension() -> None:
     assert job.progress is None
 
 
-@pytest.mark.parametrize("error", [OperationalError("cut"), InterfaceError("closed")])
+@pytest.mark.parametrize("error", [OperationalError("cut"), InterfaceError("closed"), ValueError()])
 def test_an_extension_that_raises_leaves_the_job_running_and_is_tried_again(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
