@@ -628,7 +628,11 @@ def test_small_tables_are_listed(store: BaseStore) -> None:
         "worker": "web-1:7",
         "schedule": "0 3 * * *",
     }
+    names = {"lock": "NIGHT", "queue": "Mai", "worker": "WEB", "schedule": "Nightly-R"}
     for model, text in wanted.items():
+        found = client.get(url(f"{model}_changelist") + f"?q={names[model]}")
+        assert text in found.content.decode()
+        assert text not in client.get(url(f"{model}_changelist") + "?q=nowhere").content.decode()
         for query in ("", "?q=n", "?q=\x00", "?q=%00'"):
             response = client.get(url(f"{model}_changelist") + query)
             assert response.status_code == 200

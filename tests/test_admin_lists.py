@@ -445,9 +445,13 @@ def test_hostile_content_is_shown_escaped_and_visible(
     assert "\\u202e" in pages[1].content.decode()
 
 
-def test_error_of_20_megabytes_is_listed_and_opened(staff: Client, store: BaseStore) -> None:
+def test_error_as_large_as_a_row_takes_is_listed_and_opened(
+    staff: Client, store: BaseStore
+) -> None:
     job_id = factories.dead(store).id
-    stack = "Traceback:\n" + "  é\n" * 4_000_000 + "shop.Boom: at last\n"
+    # 40 MB as it is stored; MariaDB takes statements of at most 16 MB where nobody says otherwise.
+    lines = 1_000_000 if connection.vendor == "mysql" else 4_000_000
+    stack = "Traceback:\n" + "  é\n" * lines + "shop.Boom: at last\n"
     DeadJob.objects.filter(pk=job_id).update(errors=[error_record("shop.Boom", "at last", stack)])
     assert "shop.Boom: at last" in staff.get(address("deadjob")).content.decode()
     response = staff.get(reverse("admin:workqueue_deadjob_change", args=[job_id]))

@@ -17,7 +17,7 @@ from ..models import Lock, Queue, Result, Schedule, Worker
 from ..states import ResultOutcome
 from ..store.operating import FOREVER
 from . import jobpage, showing
-from .base import SEARCH_NEWEST_HELP, ReadOnlyAdmin, newest_with_text
+from .base import SEARCH_NEWEST_HELP, ReadOnlyAdmin, containing, newest_with_text
 from .redaction import redacted, redacted_call
 
 
@@ -83,7 +83,7 @@ class NamedAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         term = search_term.strip()
-        return (queryset.filter(pk__icontains=term) if term else queryset), False
+        return (containing(queryset, term, ["pk"]) if term else queryset), False
 
 
 @admin.register(Schedule)
