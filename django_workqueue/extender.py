@@ -42,8 +42,9 @@ class Extender:
 
     def loop(self) -> Loop:
         """Return the loop of a thread that extends until it is stopped."""
-        # Every error: a thread that is gone would let all leases of a living worker lapse.
-        return Loop(self.step, on_error=self._on_fault, at_end=connections.close_all)
+        return Loop(
+            self.step, errors=DATABASE_FAULTS, on_error=self._on_fault, at_end=connections.close_all
+        )
 
     def step(self) -> float:
         """Extend all leases; return the seconds to the next time.
@@ -90,11 +91,6 @@ class Extender:
     def _on_fault(self, error: Exception) -> float:
         connections.close_all()
         if not self._fault_count:
-            known = isinstance(error, DATABASE_FAULTS)
-            logger.warning(
-                "leases cannot be extended",
-                extra={"error": type(error).__name__},
-                exc_info=None if known else error,
-            )
+            logger.warning("leases cannot be extended", extra={"error": type(error).__name__})
         self._fault_count += 1
         return fault_pause(self._fault_count, self._lease_seconds)

@@ -233,7 +233,8 @@ def test_a_stop_gives_back_in_spite_of_a_cut_long_before_its_grace_is_over(
     with mock.patch.object(Executors, "start"):
         stopped._claim(room=2)
         began = time.monotonic()
-        with driver_faults.driver(driver_faults.at(0, Moment.BEFORE), counts=not_a_helper) as driver:
+        first = driver_faults.at(0, Moment.BEFORE)
+        with driver_faults.driver(first, counts=not_a_helper) as driver:
             stopped.run()
     assert driver.hit
     assert time.monotonic() - began < stopped.options.grace_seconds / 2

@@ -232,23 +232,3 @@ def test_a_job_given_back_while_it_is_extended_was_not_lost(store: BaseStore) ->
     extender(store, given_back, stolen).step()
     assert not given_back.lease_lost.is_set()
     assert stolen.lease_lost.is_set()
-
-
-def test_an_extender_goes_on_after_any_error(store: BaseStore) -> None:
-    made = extender(store)
-    loop = made.loop()
-    errors = [KeyError("a fault of ours"), OperationalError("gone")]
-
-    def extend(*args: object) -> dict[Any, Any]:
-        loop.wake()
-        if errors:
-            raise errors.pop()
-        loop.stop()
-        return {}
-
-    with (
-        mock.patch.object(store, "extend", extend),
-        mock.patch("django_workqueue.extender.connections"),
-    ):
-        loop.run()
-    assert not errors
