@@ -76,13 +76,11 @@ class Settling(Claiming):
         return self._leave(
             claim,
             "retry",
-            error,
+            charged(claim, error),
             now,
             state=State.SCHEDULED,
             run_after=self.moment(now, max(delay_seconds, 0.0)),
             unknown_since=None,
-            errors=with_error(claim.errors, error),
-            worker_ids=worker_ids(claim),
         )
 
     @transition
@@ -116,7 +114,7 @@ class Settling(Claiming):
         changes: dict[str, Any] = {"state": State.READY}
         if delay_seconds > 0:
             changes = {"state": State.SCHEDULED, "run_after": self.moment(now, delay_seconds)}
-        return self._leave(claim, "release", None, now, attempt=F("attempt") - 1, **changes)
+        return self._leave(claim, "release", {"attempt": claim.attempt - 1}, now, **changes)
 
     @transition
     def hold(
@@ -134,17 +132,16 @@ class Settling(Claiming):
         another claim holds it; nothing is written then.
         """
         unknown = reason == HeldReason.UNKNOWN
+        errors = with_error(claim.errors, error, replace_outcome=True)
         return self._leave(
             claim,
             "hold",
-            error,
+            {"attempt": claim.attempt - 1, "errors": errors},
             now,
             state=State.HELD,
             held_reason=reason,
             run_after=self.moment(now, delay_seconds),
             unknown_since=claim.unknown_since or (self.moment(now) if unknown else None),
-            attempt=F("attempt") - 1,
-            errors=with_error(claim.errors, error, replace_outcome=True),
         )
 
     def release_strays(
@@ -187,14 +184,15 @@ class Settling(Claiming):
         self,
         claim: Claim,
         verb: str,
-        error: ErrorRecord | None,
+        facts: dict[str, Any],
         now: datetime | None,
         **changes: Any,
     ) -> str:
+        """Let go of the job: *facts* are what this start leaves behind, wherever it goes."""
         rows = self._held_row(claim).filter(cancel_asked_at__isnull=True)
-        if rows.update(**UNHELD, **changes):
+        if rows.update(**UNHELD, **facts, **changes):
             return str(changes["state"])
-        return self._end_cancelled(claim, verb, error, now)
+        return self._end_cancelled(claim, verb, facts, now)
 
     def _bury(
         self,
@@ -203,27 +201,21 @@ class Settling(Claiming):
         error: ErrorRecord,
         now: datetime | None,
     ) -> str:
+        left = charged(claim, error)
         if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=True)):
-            return self._end_cancelled(claim, "bury", error, now)
+            return self._end_cancelled(claim, "bury", left, now)
         if not claim.dead_letter:
             return "dropped"
-        facts = self.facts(
-            claim,
-            started_at=error.started,
-            errors=with_error(claim.errors, error),
-            worker_ids=worker_ids(claim),
-        )
+        facts = self.facts(claim, started_at=error.started, **left)
         self.dead().bulk_create([DeadJob(**facts, died_at=self.moment(now), reason=reason)])
         return Place.DEAD
 
     def _end_cancelled(
-        self, claim: Claim, verb: str, error: ErrorRecord | None, now: datetime | None
+        self, claim: Claim, verb: str, facts: dict[str, Any], now: datetime | None
     ) -> str:
         if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=False)):
             raise lost(claim.id, verb)
-        errors = json.loads(claim.errors) if error is None else with_error(claim.errors, error)
-        ran = worker_ids(claim)
-        self.keep_cancelled(self.facts(claim, errors=errors, worker_ids=ran), now)
+        self.keep_cancelled(self.facts(claim, **facts), now)
         return ResultOutcome.CANCELLED
 
     def _succeeded(self, ack: Ack, now: datetime | None) -> Result:
@@ -274,6 +266,11 @@ class Settling(Claiming):
 
     def _result_end(self, ttl: float | None, now: datetime | None) -> Any:
         return None if ttl is None else self.moment(now, ttl)
+
+
+def charged(claim: Claim, error: ErrorRecord) -> dict[str, Any]:
+    """Return what a start that did not succeed leaves behind; one given back leaves nothing."""
+    return {"errors": with_error(claim.errors, error), "worker_ids": worker_ids(claim)}
 
 
 def worker_ids(claim: Claim) -> list[str]:

@@ -74,15 +74,15 @@ class Sweeping(Settling):
     @transition
     def _reclaim(self, job: LiveJob, now: datetime | None) -> Swept | None:
         held = self.live().filter(self.lapsed(now=now), pk=job.pk, token=job.token)
-        if job.cancel_asked_at is not None:
-            return self._move_cancelled(held, job, self._lost_facts(job), now)
-        if (reason := death_of_lapsed(job)) is not None:
-            return self._move_dead(held, job, reason, self._lost_facts(job), now)
-        changes: dict[str, Any] = {"attempt": F("attempt") - 1}
-        if is_unrun(job):
+        unrun = is_unrun(job)
+        if unrun:
             held = held.filter(started_at__isnull=True)
-        else:
-            changes = {"suspect": True, "deaths": F("deaths") + 1, **self._lost_facts(job)}
+        facts = {"attempt": job.attempt - 1} if unrun else self._lost_facts(job)
+        if job.cancel_asked_at is not None:
+            return self._move_cancelled(held, job, facts, now)
+        if (reason := death_of_lapsed(job)) is not None:
+            return self._move_dead(held, job, reason, facts, now)
+        changes = facts if unrun else {**facts, "suspect": True, "deaths": F("deaths") + 1}
         held = held.filter(cancel_asked_at__isnull=True)
         if not held.update(state=State.READY, **UNHELD, **changes):
             return None

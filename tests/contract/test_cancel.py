@@ -10,7 +10,7 @@ import pytest
 from django.db.models import Q
 
 from django_workqueue.models import Queue
-from django_workqueue.states import DeathReason
+from django_workqueue.states import DeathReason, HeldReason
 from django_workqueue.store import Ack, BaseStore, CancelAnswer
 from tests.factories import (
     T0,
@@ -113,6 +113,26 @@ def test_an_expired_lapsed_job_whose_cancel_was_asked_ends_cancelled(store: Base
     store.cancel(taken.id, now=at(1))
     assert [each.outcome for each in store.expire(now=at(5))] == ["cancelled"]
     assert place(taken.id) == "finished"
+
+
+@pytest.mark.parametrize("end", ["release", "hold", "stray", "reclaim"])
+def test_a_start_that_is_given_back_leaves_nothing_in_the_result_of_a_cancelled_job(
+    store: BaseStore, end: str
+) -> None:
+    # It never ran: neither charged, nor among the workers, nor lost.
+    taken = running(store, max_attempts=1, lease_seconds=5)
+    store.cancel(taken.id, now=at(1))
+    unknown = error(taken, outcome="unknown_task")
+    ends: dict[str, Callable[[], Any]] = {
+        "release": lambda: store.release(taken, now=at(2)),
+        "hold": lambda: store.hold(taken, HeldReason.UNKNOWN, 9, unknown, now=at(2)),
+        "stray": lambda: store.release_strays("w1", set(), now=at(2)),
+        "reclaim": lambda: store.reclaim(now=at(5)),
+    }
+    ends[end]()
+    stored = rows()["finished"][taken.id]
+    assert (stored["outcome"], stored["attempts"], stored["worker_ids"]) == ("cancelled", 0, [])
+    assert len(stored["errors"]) == (end == "hold")
 
 
 def test_a_cancel_between_two_settles_gives_one_end(store: BaseStore) -> None:
