@@ -63,9 +63,12 @@ def assert_sound(job_id: uuid.UUID) -> None:
     _assert_sound(job_id, rows())
 
 
-def assert_all_sound(alias: str = "default") -> None:
-    """Assert the invariants of every stored job."""
-    stored = rows(alias)
+def assert_all_sound(
+    alias: str = "default", *, stored: dict[str, dict[uuid.UUID, Row]] | None = None
+) -> None:
+    """Assert the invariants of every stored job; *stored* are the rows, if they are known."""
+    if stored is None:
+        stored = rows(alias)
     for job_id in {job_id for found in stored.values() for job_id in found}:
         _assert_sound(job_id, stored)
 
