@@ -76,6 +76,7 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,  # So that a test can end it with all that it started.
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -83,6 +84,10 @@ class Process:
     @property
     def pid(self) -> int:
         return self._popen.pid
+
+    @property
+    def ended(self) -> bool:
+        return self._popen.poll() is not None
 
     @property
     def output(self) -> str:

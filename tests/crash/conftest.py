@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from django_workqueue.store import BaseStore, get_store
-from tests.crash.workers import Fleet, fleet_in
+from tests.crash.fleet import Fleet, fleet_of_a_test
 from tests.ledger import Ledger
 
 
@@ -18,8 +18,8 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.fixture
-def fleet(transactional_db: None, tmp_path: Path) -> Iterator[Fleet]:
-    with fleet_in(tmp_path) as fleet:
+def fleet(transactional_db: None) -> Iterator[Fleet]:
+    with fleet_of_a_test() as fleet:
         yield fleet
 
 

@@ -1,29 +1,34 @@
-"""Settings of the worker processes that crash tests start: short leases, and a log to read.
+"""Settings of the worker processes that crash tests start: those of other children, and harm.
 
-WORKQUEUE_TEST_OPTIONS   JSON of keys of WORKQUEUE that differ from those below
+WORKQUEUE_TEST_SKEW_SECONDS   move this process's wall clock by so much
+WORKQUEUE_TEST_BUSY_SECONDS   how long a statement waits for SQLite's lock
+WORKQUEUE_TEST_WITHOUT        names, with commas, of safeguards to run without (tests/crash/without.py): controls
 """
 
-import json
-import os
+from datetime import UTC, datetime, timedelta
 
-from tests import timescale
-from tests.settings import *  # noqa: F403  # the same databases, apps and services
-from tests.settings import INSTALLED_APPS
+from tests.child_settings import *  # noqa: F403
+from tests.child_settings import DATABASES, INSTALLED_APPS, env
+
+if _skew_seconds := env.float("WORKQUEUE_TEST_SKEW_SECONDS", 0):
+    # Before all that reads the clock; monotonic time and waits stay right.
+    import time_machine
+
+    _wrong = datetime.now(UTC) + timedelta(seconds=_skew_seconds)
+    time_machine.travel(_wrong, tick=True).start()
+
+_busy_seconds = env.float("WORKQUEUE_TEST_BUSY_SECONDS", 0)
+if _busy_seconds and DATABASES["default"]["ENGINE"].endswith("sqlite3"):
+    DATABASES["default"]["OPTIONS"]["timeout"] = _busy_seconds
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.crash"]
 
-WORKQUEUE = {
-    "LEASE_SECONDS": timescale.LEASE_SECONDS,
-    "SWEEP_SECONDS": timescale.SWEEP_SECONDS,
-    "POLL_SECONDS": timescale.POLL_SECONDS,
-    "GRACE_SECONDS": timescale.GRACE_SECONDS,
-    **json.loads(os.environ.get("WORKQUEUE_TEST_OPTIONS", "{}")),
-}
+CRASH_WITHOUT = env.list("WORKQUEUE_TEST_WITHOUT", default=[])
 
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(threadName)s %(message)s"}},
+    "formatters": {"line": {"format": "%(levelname)s %(threadName)s %(name)s: %(message)s"}},
     "handlers": {"log": {"class": "logging.StreamHandler", "formatter": "line"}},
     "loggers": {"django_workqueue": {"handlers": ["log"], "level": "INFO"}},
 }

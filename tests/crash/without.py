@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from django_workqueue import extender, sweeper
+from django_workqueue import clock, extender, sweeper
 
 
 def hold_off() -> None:
@@ -26,7 +26,23 @@ def no_extending(self: extender.Extender) -> float:
     return self._lease_seconds
 
 
+def prompt_extending() -> None:
+    """Extend as late as is allowed after a stall: after a sixth of a lease, each time."""
+    step = extender.Extender.step
+
+    def late_step(self: extender.Extender) -> float:
+        began = clock.monotonic()
+        seconds = step(self)
+        if clock.monotonic() - began > self._lease_seconds / 6:
+            return self._lease_seconds / 6
+        return seconds
+
+    extender.Extender.step = late_step  # type: ignore[method-assign]
+    extender.fault_pause = lambda count, lease_seconds: lease_seconds / 6
+
+
 SAFEGUARDS: Final[dict[str, Callable[[], Any]]] = {
     "hold_off": hold_off,
     "extending": extending,
+    "prompt_extending": prompt_extending,
 }
