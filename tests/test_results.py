@@ -132,6 +132,18 @@ def test_a_lost_attempt_names_a_class_that_can_be_imported() -> None:
     assert "worker lost" in error.traceback
 
 
+@real
+def test_a_retention_of_half_a_second_is_half_a_second() -> None:
+    result = app.echo.using(result_ttl=0.5).enqueue(1)
+
+    jobs.drain()
+
+    row = jobs.finished(result)
+    # SQLite's clock has milliseconds.
+    kept = (row.expires_at - row.finished_at).total_seconds()
+    assert kept == pytest.approx(0.5, abs=0.002)
+
+
 def test_an_attempt_without_an_exception_names_the_root_of_our_errors() -> None:
     record = {"exception_class": "", "outcome": "expired", "message": "late", "traceback": ""}
 

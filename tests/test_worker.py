@@ -7,21 +7,23 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import Group
 from django.db import InternalError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_workqueue import registry
+from django_workqueue import conf, registry
 from django_workqueue.compat import TaskResultStatus, task_finished
 from django_workqueue.exceptions import Retry, Snooze, Terminal
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.results import moment
 from django_workqueue.states import DeathReason, State
 from django_workqueue.store import get_store
+from django_workqueue.sweeper import sweep
 from django_workqueue.worker import Ended, Worker, new_worker_id
 from tests import jobs
 from tests.jobs import app, body, raising
@@ -626,6 +628,33 @@ def test_what_cannot_be_told_is_no_reason_to_stop(caplog: pytest.LogCaptureFixtu
 
     assert [jobs.finished(result).value for result in results] == [1, 1, 1]
     assert jobs.logged(caplog) == ["outcome could not be told"] * 3
+
+
+# Clocks
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_worker_whose_clock_is_wrong_starts_nothing_early_and_takes_nothing_away(
+    hours: int,
+) -> None:
+    store = get_store()
+    soon = app.echo.using(run_after=store.now() + timedelta(minutes=10)).enqueue(1)
+    due = app.echo.using(run_after=store.now()).enqueue(2)
+    held = app.echo.using(queue_name="other").enqueue(3)
+    jobs.claim("other", lease_seconds=60)
+
+    with time_machine.travel(datetime.now(UTC) + timedelta(hours=hours), tick=True):
+        jobs.drain()
+        swept = sweep(store, conf.current())
+
+    assert jobs.live(soon).state == State.SCHEDULED
+    assert jobs.finished(due).value == 2
+    assert jobs.live(held).state == State.RUNNING
+    assert swept.as_json()["jobs"] == []
+    # The control: on the database's clock the job is due ten minutes later.
+    LiveJob.objects.filter(pk=soon.id).update(run_after=store.now())
+    jobs.drain()
+    assert jobs.finished(soon).value == 1
 
 
 # Leases
