@@ -7,6 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from django.db.models import F
+
+from django_workqueue.models import Lock
 from django_workqueue.tasks import Context, task
 from tests import ledger
 
@@ -44,3 +47,23 @@ def kill_worker(context: Context, path: str) -> None:
     """End the process as the kernel does when memory is short."""
     note(path, ledger.START, context)
     os._exit(137)
+
+
+@task(takes_context=True, backoff=0, max_attempts=50, atomic=True)
+def add_one(context: Context, path: str, name: str, seconds: float) -> None:
+    """Add one to a counter, in one transaction with the job's completion."""
+    add(context, path, name, seconds)
+
+
+@task(takes_context=True, backoff=0, max_attempts=50)
+def add_one_plainly(context: Context, path: str, name: str, seconds: float) -> None:
+    """Add one to a counter, in a transaction of its own."""
+    add(context, path, name, seconds)
+
+
+def add(context: Context, path: str, name: str, seconds: float) -> None:
+    note(path, ledger.START, context)
+    # A row of a table that is there anyway; nothing sweeps it.
+    Lock.objects.filter(name=name).update(token=F("token") + 1)
+    time.sleep(seconds)
+    note(path, ledger.END, context)
