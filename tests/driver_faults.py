@@ -87,7 +87,8 @@ def cut(db: Any) -> Exception:
         db.connection.rollback()
         error = db.Database.OperationalError("disk I/O error")
         return error
-    db.connection.close()
+    # What PyMySQL does by itself when a server is gone: its close() is refused the second time.
+    getattr(db.connection, "_force_close", db.connection.close)()
     error = db.Database.OperationalError("server closed the connection unexpectedly")
     return error
 

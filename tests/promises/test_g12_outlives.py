@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any
 
@@ -12,7 +13,7 @@ from django_workqueue.models import DeadJob, LiveJob, Result
 from tests.crash.fleet import Fleet
 from tests.crash.outages import cut_all, locked
 from tests.ledger import END, Ledger
-from tests.processes import wait_until
+from tests.processes import Process, wait_until
 from tests.promises.work import nap, starts
 from tests.timescale import LEASE_SECONDS, SCALE
 
@@ -55,5 +56,9 @@ def test_g12_the_same_workers_go_on_and_nothing_is_recorded_as_failed(
     # The control: it bit, each worker; and each told once that it did, and once that it is over.
     for worker in workers:
         worker.wait_for("database is back")
-        told = worker.output.count("database cannot be used")
-        wait_until(lambda: worker.output.count("database is back") == told, "the last end")
+        wait_until(functools.partial(told_both, worker), "the end of the last outage")
+
+
+def told_both(worker: Process) -> bool:
+    begun = worker.output.count("database cannot be used")
+    return worker.output.count("database is back") == begun
