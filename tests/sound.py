@@ -125,5 +125,5 @@ class _Watched:
 
 
 def watched(store: StoreT) -> StoreT:
-    """Return *store* with the invariants asserted after every call, one that is refused included."""
+    """Return *store* with the invariants asserted after every call, also a refused one."""
     return cast("StoreT", _Watched(store))

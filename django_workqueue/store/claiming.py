@@ -92,16 +92,15 @@ class Claiming(StoreCore):
         ids = sorted(self.live().filter(ready).values_list("pk", flat=True)[:BATCH])
         if not ids:
             return 0
-        return (
-            self.live()
-            .filter(ready, pk__in=ids)
-            .update(
+        with self.together():
+            self.lock(LiveJob, ids)
+            rows = self.live().filter(ready, pk__in=ids)
+            return rows.update(
                 state=State.HELD,
                 held_reason=reason,
                 run_after=self.moment(now, delay_seconds),
                 unknown_since=Coalesce("unknown_since", self.moment(now)),
             )
-        )
 
     @statement
     def _make_ready(self, due: Q, limit: int) -> int:
@@ -111,7 +110,9 @@ class Claiming(StoreCore):
         ids = sorted(rows.values_list("pk", flat=True)[:limit])
         if not ids:
             return 0
-        return self.live().filter(due, pk__in=ids).update(state=State.READY, held_reason="")
+        with self.together():
+            self.lock(LiveJob, ids)
+            return self.live().filter(due, pk__in=ids).update(state=State.READY, held_reason="")
 
     def ready_queues(
         self, lane: Lane, *, limit: int = 100, now: datetime | None = None
@@ -290,7 +291,9 @@ class Claiming(StoreCore):
     def note_progress(self, claim: Claim, progress: str) -> bool:
         """Show how far a running job is; *progress* is JSON text. False if the claim lost it."""
         rows = self.live().filter(pk=claim.id, token=claim.token, state=State.RUNNING)
-        return bool(rows.update(progress=EncodedJSON(progress)))
+        with self.together():
+            self.lock(LiveJob, [claim.id])
+            return bool(rows.update(progress=EncodedJSON(progress)))
 
     @statement
     def update_held(

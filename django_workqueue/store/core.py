@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import random
 import uuid
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
@@ -163,6 +163,17 @@ class StoreCore:
         """Return a transaction, or a savepoint where the caller has one."""
         return transaction.atomic(using=self.alias)
 
+    def together(self) -> AbstractContextManager[Any]:
+        """Return a transaction for a batch and its `lock`, where there is something to lock."""
+        return nullcontext()
+
+    def lock(self, model: type[Model], ids: Collection[uuid.UUID]) -> None:
+        """Lock rows by their primary keys, first of all, where the order of locks is ours to say.
+
+        For a database that may find the row of the statement that follows by another index, lock
+        its entry, and then wait for a row that waits for the entry.
+        """
+
     # A run with atomic=True
 
     def begin_run(self, lease_seconds: float, timeout: float | None) -> None:
@@ -178,14 +189,14 @@ class StoreCore:
     def is_outage(self, error: BaseException) -> bool:
         """Tell a database that went away, cannot be written, or lost a race from a task's fault."""
         return (
-            error_code(error) in self.outage_codes
+            not self.outage_codes.isdisjoint(error_codes(error))
             or self.is_conflict(error)
             or not self.connection.is_usable()
         )
 
     def is_conflict(self, error: BaseException) -> bool:
         """Tell a deadlock or lost race, after which the transaction may be run again."""
-        return error_code(error) in self.conflict_codes
+        return not self.conflict_codes.isdisjoint(error_codes(error))
 
 
 def delete_rows(rows: QuerySet[Any]) -> int:
@@ -198,13 +209,15 @@ def delete_rows(rows: QuerySet[Any]) -> int:
     return count
 
 
-def error_code(error: BaseException) -> Any:
-    """Return the SQLSTATE or number of the driver's error behind Django's, or None."""
+def error_codes(error: BaseException) -> set[Any]:
+    """Return the SQLSTATE and the number of the driver's error behind Django's, as far as it has.
+
+    Both: PyMySQL has a SQLSTATE too, which says less than its number.
+    """
     cause = error.__cause__
-    code = getattr(cause, "sqlstate", None)
-    if code is None and cause is not None and cause.args:
-        code = cause.args[0]
-    return code
+    number = cause.args[0] if cause is not None and cause.args else None
+    codes = {getattr(cause, "sqlstate", None), number if isinstance(number, int) else None}
+    return codes - {None}
 
 
 def lost(job_id: uuid.UUID, verb: str) -> LeaseLost:

@@ -57,6 +57,12 @@ def unique_hash(queue_name: str, task: str, key: str) -> str:
     return hashlib.sha256(json.dumps([queue_name, task, key]).encode()).hexdigest()
 
 
+def hash_of(job: NewJob) -> str | None:
+    """Return the hash of a new job's key; None: it has none."""
+    key = job.unique_key
+    return None if key is None else unique_hash(job.queue_name, job.task, key)
+
+
 class Inserting(StoreCore):
     """The start of a job's life."""
 
@@ -72,8 +78,9 @@ class Inserting(StoreCore):
         """
         if not jobs:
             return []
-        # By key: two transactions that insert A, B and B, A would wait for each other.
-        ordered = sorted(jobs, key=lambda job: (job.queue_name, job.task, job.unique_key or ""))
+        # In the order of the unique index: two transactions that insert A, B and B, A would wait
+        # for each other, and on MariaDB for the gaps between them too (O11).
+        ordered = sorted(jobs, key=lambda job: hash_of(job) or "")
         insert = self._insert_batch if len(jobs) <= ROWS_PER_STATEMENT else self._insert_batches
         written = {row.id: row for row in insert(ordered, now, wake=wake)}
         return [written[job.id] for job in jobs if job.id in written]
@@ -135,7 +142,7 @@ class Inserting(StoreCore):
             job.max_attempts,
             key or "",
             "" if key is None else job.unique_while,
-            None if key is None else unique_hash(job.queue_name, job.task, key),
+            hash_of(job),
             job.order_key,
             job.seq,
             job.schedule,

@@ -57,6 +57,7 @@ class Operating(Inserting, Sweeping):
 
     @transition
     def _cancel(self, job: LiveJob, now: datetime | None) -> CancelAnswer | None:
+        self.lock(LiveJob, [job.pk])
         rows = self.live().filter(pk=job.pk, fence=job.fence, cancel_asked_at__isnull=True)
         if job.state == State.RUNNING:
             asked = rows.filter(state=State.RUNNING, token=job.token)
@@ -92,6 +93,7 @@ class Operating(Inserting, Sweeping):
     def _requeue(self, job: DeadJob, row: LiveJob) -> bool:
         # A savepoint where the caller has a transaction: a refusal leaves the job dead there too.
         with self.own():
+            self.lock(DeadJob, [job.pk])
             if not delete_rows(self.dead().filter(pk=job.pk, died_at=job.died_at)):
                 return False
             self._refuse_taken_key(row)

@@ -157,6 +157,7 @@ class Settling(Claiming):
 
     @transition
     def _release_stray(self, job: LiveJob, now: datetime | None) -> bool:
+        self.lock(LiveJob, [job.pk])
         held = self.live().filter(pk=job.pk, token=job.token, state=State.RUNNING)
         refunded = F("attempt") - 1
         waiting = held.filter(cancel_asked_at__isnull=True)
@@ -189,6 +190,7 @@ class Settling(Claiming):
         **changes: Any,
     ) -> str:
         """Let go of the job: *facts* are what this start leaves behind, wherever it goes."""
+        self.lock(LiveJob, [claim.id])
         rows = self._held_row(claim).filter(cancel_asked_at__isnull=True)
         if rows.update(**UNHELD, **facts, **changes):
             return str(changes["state"])
@@ -202,6 +204,7 @@ class Settling(Claiming):
         now: datetime | None,
     ) -> str:
         left = charged(claim, error)
+        self.lock(LiveJob, [claim.id])
         if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=True)):
             return self._end_cancelled(claim, "bury", left, now)
         if not claim.dead_letter:

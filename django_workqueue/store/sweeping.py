@@ -73,6 +73,7 @@ class Sweeping(Settling):
 
     @transition
     def _reclaim(self, job: LiveJob, now: datetime | None) -> Swept | None:
+        self.lock(LiveJob, [job.pk])
         held = self.live().filter(self.lapsed(now=now), pk=job.pk, token=job.token)
         unrun = is_unrun(job)
         if unrun:
@@ -124,6 +125,7 @@ class Sweeping(Settling):
 
     @transition
     def _expire(self, job: LiveJob, now: datetime | None) -> Swept | None:
+        self.lock(LiveJob, [job.pk])
         # State and token too: a late holder that retries or releases leaves the fence as it is.
         seen = {"pk": job.pk, "fence": job.fence, "state": job.state, "token": job.token}
         rows = self.live().filter(self.expired(now=now), **seen)
@@ -154,6 +156,7 @@ class Sweeping(Settling):
 
     @transition
     def _bury_spent(self, job: LiveJob, now: datetime | None) -> Swept | None:
+        self.lock(LiveJob, [job.pk])
         rows = self.live().filter(SPENT, state=State.READY, pk=job.pk, fence=job.fence)
         return self._move_dead(rows, job, DeathReason.EXHAUSTED, {}, now)
 
@@ -178,6 +181,7 @@ class Sweeping(Settling):
 
     @transition
     def _bury_unknown(self, job: LiveJob, old: Q, now: datetime | None) -> Swept | None:
+        self.lock(LiveJob, [job.pk])
         rows = self.live().filter(old, pk=job.pk, fence=job.fence)
         return self._move_dead(rows, job, death_of_unknown(job), {}, now)
 
@@ -215,7 +219,9 @@ class Sweeping(Settling):
         ids = list(rows.filter(old).values_list("pk", flat=True)[:limit])
         if dry_run or not ids:
             return len(ids)
-        return delete_rows(rows.filter(old, pk__in=ids))
+        with self.together():
+            self.lock(rows.model, ids)
+            return delete_rows(rows.filter(old, pk__in=ids))
 
     def _rows(self, model: type[Any]) -> QuerySet[Any]:
         rows: QuerySet[Any] = model._base_manager.using(self.alias)

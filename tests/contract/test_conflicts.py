@@ -181,3 +181,16 @@ def test_many_jobs_are_written_together_or_not_at_all(store: BaseStore) -> None:
     with pytest.raises(IntegrityError):
         store.insert(jobs, now=at(0))
     assert sound.rows()["live"] == {}
+
+
+@pytest.mark.vendor("mysql")
+@pytest.mark.parametrize("number", [1205, 1213])
+def test_a_drivers_error_is_told_by_its_number_beside_any_sqlstate(number: int) -> None:
+    # PyMySQL's errors have a SQLSTATE since 1.2, mysqlclient's have none.
+    store = get_store()
+    for sqlstate in (None, "40001", "HY000"):
+        raised, cause = OperationalError(number, "deadlock"), Exception(number, "deadlock")
+        raised.__cause__ = cause
+        if sqlstate is not None:
+            cause.sqlstate = sqlstate  # type: ignore[attr-defined]  # as the driver does
+        assert store.is_conflict(raised)
