@@ -167,7 +167,7 @@ class StoreCore:
         """Return a transaction for a batch and its `lock`, where there is something to lock."""
         return nullcontext()
 
-    def lock(self, model: type[Model], ids: Collection[uuid.UUID]) -> None:
+    def lock(self, model: type[Model], ids: Collection[Any]) -> None:
         """Lock rows by their primary keys, first of all, where the order of locks is ours to say.
 
         For a database that may find the row of the statement that follows by another index, lock

@@ -41,12 +41,12 @@ class MySQLStore(BaseStore):
         # No savepoint: a deadlock rolls back the whole transaction, and a savepoint with it.
         return transaction.atomic(using=self.alias, savepoint=False)
 
-    def lock(self, model: type[Model], ids: Collection[uuid.UUID]) -> None:
+    def lock(self, model: type[Model], ids: Collection[Any]) -> None:
         # Every write of a row begins here, so that all wait for its primary key and none deadlocks
         # (seen: an UPDATE by id and state found the row by the state's index, beside an ack).
         key = model._meta.pk
         names = sorted(key.get_db_prep_value(each, self.connection) for each in ids)
-        column = self.quote(key.column)
+        column = self.quote(key.attname)
         with self.connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT {column} FROM {self.quote(model._meta.db_table)} FORCE INDEX (PRIMARY) "

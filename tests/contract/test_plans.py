@@ -6,7 +6,7 @@ Read from the plan of the very statement the store sends, with its parameters.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -72,7 +72,7 @@ def plain(transactional_db: None) -> BaseStore:
 
 
 @pytest.fixture
-def taken(plain: BaseStore) -> Iterator[list[Claim]]:
+def taken(plain: BaseStore) -> list[Claim]:
     """Return 200 running jobs among 5,000 of every state and queue."""
     running = [new_job(queue_name="running", expires_seconds=9000.0) for _ in range(200)]
     plain.insert(running, now=at(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import pytest
 from django.db import connections
@@ -14,11 +14,10 @@ from django_workqueue.store import BaseStore, get_store
 from tests import sound
 from tests.timescale import PATIENCE_SECONDS
 
-T = TypeVar("T")
-
 
 class Together(Protocol):
-    def __call__(self, calls: Sequence[Callable[[BaseStore], T]]) -> list[T]: ...
+    # Each call may return something else, so what comes back is untyped.
+    def __call__(self, calls: Sequence[Callable[..., Any]]) -> list[Any]: ...
 
 
 @pytest.fixture
@@ -32,10 +31,10 @@ def store(transactional_db: None) -> Iterator[BaseStore]:
 def together(transactional_db: None) -> Together:
     """Run calls at once, each in a thread with a store; return what they return, in order."""
 
-    def run(calls: Sequence[Callable[[BaseStore], T]]) -> list[T]:
+    def run(calls: Sequence[Callable[..., Any]]) -> list[Any]:
         ready = threading.Barrier(len(calls), timeout=PATIENCE_SECONDS)
 
-        def begin(call: Callable[[BaseStore], T]) -> T:
+        def begin(call: Callable[..., Any]) -> Any:
             store = get_store()
             try:
                 store.connection.ensure_connection()
@@ -45,7 +44,7 @@ def together(transactional_db: None) -> Together:
                 connections.close_all()
 
         with ThreadPoolExecutor(len(calls)) as threads:
-            futures: list[Any] = [threads.submit(begin, call) for call in calls]
+            futures = [threads.submit(begin, call) for call in calls]
             return [each.result(timeout=2 * PATIENCE_SECONDS) for each in futures]
 
     return run
