@@ -50,12 +50,13 @@ DEFAULTS: Final[dict[str, Any]] = {
 """Of a job whose turn names only what it has otherwise."""
 EVERYTHING: Final = 500
 INSTANT: Final = timedelta(microseconds=1)
+EXACTLY: Final = timedelta(0)
 
 # What is named more than once is drawn more often.
 queues = st.sampled_from([*QUEUES[:1] * 3, *QUEUES])
 lanes = st.sampled_from([*[Lane.TASK] * 4, Lane.PAYLOAD])
 delays = st.sampled_from([0.0, 0.000_001, 1.0, 2.5, 10.0])
-leases = st.sampled_from([2.5, 10.0, 0.000_001])
+leases = st.sampled_from([0.000_001, 2.5, 10.0, 0.000_001, 10.0])
 limits = st.sampled_from([EVERYTHING, 1, 2])
 dry_runs = st.sampled_from([False, False, False, True])
 
@@ -74,7 +75,7 @@ dead_jobs = machine_choice(lambda machine: machine.choose_job(machine.model.dead
 ready_jobs = machine_choice(
     lambda machine: machine.choose_job(row["id"] for row in machine.model.where(state="ready"))
 )
-stale_claims = machine_choice(lambda machine: st.sampled_from(machine.stale()))
+stale_claims = machine_choice(lambda machine: machine.choose_stale())
 claims = machine_choice(lambda machine: machine.choose_claim())
 claim_groups = machine_choice(
     lambda machine: st.lists(machine.choose_claim(), min_size=1, max_size=4, unique=True)
@@ -118,7 +119,7 @@ def new_jobs(draw: st.DrawFn) -> dict[str, Any]:
         "max_attempts": draw(st.sampled_from([3, 2, 1])),
         "delay_seconds": draw(st.sampled_from([0.0, 0.0, 0.0, 2.5, 0.000_001])),
         "due_in": draw(st.sampled_from([*[None] * 6, 2.5, 0.0, -5.0])),
-        "expires_seconds": draw(st.sampled_from([None, None, None, 10.0, 2.5, 0.000_001])),
+        "expires_seconds": draw(st.sampled_from([None, None, 10.0, 2.5, 2.5, 0.000_001])),
         "unique_key": key,
         "unique_while": draw(st.sampled_from(["live", "queued"])),
         "result_ttl": draw(st.sampled_from([None, 0.0, 5.0])),
@@ -155,6 +156,12 @@ class Choices(RuleBasedStateMachine):
         current = self.current()
         return st.sampled_from([*current * 4, *range(len(self.claims))])
 
+    def choose_stale(self) -> st.SearchStrategy[int]:
+        """Choose among those whose jobs run under another token, or among all that lost theirs."""
+        taken = {self.claims[number].id for number in self.current()}
+        superseded = [number for number in self.stale() if self.claims[number].id in taken]
+        return st.sampled_from([*superseded * 6, *self.stale()])
+
     def choose_job(self, likely: Iterable[uuid.UUID]) -> st.SearchStrategy[int]:
         """Choose among those for which the rule is made, or among all there ever were."""
         numbers = [self.ids.index(job_id) for job_id in likely]
@@ -175,7 +182,9 @@ class Choices(RuleBasedStateMachine):
         moments = [self.now + INSTANT]
         for kind in kinds:
             ahead = [each for each in kind if each is not None and self.now < each < FOREVER]
-            moments += [min(ahead) + step for step in (0 * INSTANT, -INSTANT, INSTANT) if ahead]
+            moments += [
+                min(ahead) + step for step in (EXACTLY, EXACTLY, -INSTANT, INSTANT) if ahead
+            ]
         return [each for each in moments if each > self.now]
 
     def turns(self) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:

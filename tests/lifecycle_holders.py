@@ -102,6 +102,15 @@ class Holders(Choices):
 
     @turn(
         when=lambda self: self.model.where(state="ready"),
+        tasks=st.sampled_from([TASKS[:1], TASKS[1:], ()]),
+        delay_seconds=delays,
+    )
+    def hold_ready(self, tasks: tuple[str, ...], delay_seconds: float) -> None:
+        count = self.store.hold_ready(HeldReason.UNKNOWN, tasks, delay_seconds, now=self.now)
+        assert count == self.model.hold_ready(tasks, delay_seconds, self.now)
+
+    @turn(
+        when=lambda self: self.model.where(state="ready"),
         lane=lanes,
         queue_name=queues,
         worker_id=st.sampled_from(WORKERS),
@@ -267,11 +276,9 @@ class Holders(Choices):
         except LeaseLost as error:
             answer = LOST if error.job_id == taken.id else f"{LOST}: another job"
         assert answer == expected
-        if not holds:
-            assert answer == LOST, "I3: a claim without the current token settled"
-            assert sound.rows() == self.stored, "I3: a refused settle wrote"
+        assert holds or answer == LOST, "I3: a claim without the current token settled"
 
-    @turn(2, when=lambda self: self.stale(), number=stale_claims)
+    @turn(4, when=lambda self: self.stale(), number=stale_claims)
     def speak_up_late(self, number: int) -> None:
         # Every call of a holder that has lost its job.
         self.extend([number], 10.0)
@@ -279,6 +286,7 @@ class Holders(Choices):
         self.ack([number])
         for how in SETTLES:
             self.settle(number, how, 1.0)
+        assert sound.rows() == self.stored, "I3: a call without the current token wrote"
 
     @turn(
         when=lambda self: self.current(), worker_id=st.sampled_from(WORKERS), numbers=claim_groups

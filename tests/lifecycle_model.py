@@ -98,6 +98,18 @@ class Model:
             row |= {"state": "ready", "held_reason": ""}
         return len(due)
 
+    def hold_ready(self, tasks: Collection[str], delay_seconds: float, now: datetime) -> int:
+        """Hold, as unknown, what nobody here can run before anybody is charged for it."""
+        ready = [row for row in self.where(state="ready") if row["task"] in tasks]
+        for row in ready:
+            row |= {
+                "state": "held",
+                "held_reason": "unknown",
+                "run_after": after(now, delay_seconds),
+                "unknown_since": row["unknown_since"] or now,
+            }
+        return len(ready)
+
     def open(self, queue_name: str, now: datetime) -> bool:
         """Tell whether no pause of the queue lasts; it is over at its end."""
         until = self.paused_until.get(queue_name)
@@ -230,6 +242,11 @@ class Model:
             and (row["state"] != "running" or past(row["lease_expires_at"], now))
         ]
 
+    def ending(self, now: datetime) -> list[Row]:
+        """What is past its end, under a living lease too, or held: where a burial may go wrong."""
+        over = [row for row in self.live.values() if past(row["expires_at"], now)]
+        return over + self.where(state="held")
+
     def spent(self, now: datetime) -> list[Row]:
         """Ready rows that no claim may return, in queues that are open."""
         return [
@@ -262,7 +279,7 @@ class Model:
         return self._die(row, "exhausted", now)
 
     def bury_unknown(self, row: Row, now: datetime) -> Swept:
-        last = row["errors"][-1]["outcome"]
+        last = row["errors"][-1]["outcome"] if row["errors"] else ""
         return self._die(row, last if last == "bad_arguments" else "unknown_task", now)
 
     def old(self, table: str, ttl_seconds: float, now: datetime) -> set[uuid.UUID]:
