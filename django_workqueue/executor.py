@@ -80,6 +80,8 @@ class Job:
     settle_retried: bool = False
     # The run's own transaction (atomic=True) committed, its completion with it.
     committed: bool = False
+    # Its slot on the board that the parent reads.
+    slot: int | None = None
 
     def note_progress(self, progress: dict[str, Any]) -> None:
         """Keep *progress* for the next extension. Raises PayloadError for what JSON lacks."""

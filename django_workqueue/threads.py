@@ -11,6 +11,7 @@ from django.db import Error, connections
 
 from . import clock, conf
 from .atomically import execute_atomically
+from .board import Board
 from .executor import (
     Job,
     clean_connections,
@@ -33,11 +34,14 @@ class Executors:
         settings: conf.Settings,
         lease_seconds: float,
         on_outcome: Callable[[], None],
+        board: Board | None = None,
     ) -> None:
         self.count = count
         self._settings = settings
         self._lease_seconds = lease_seconds
         self._on_outcome = on_outcome
+        self._board = board
+        self._free_slots = [] if board is None else list(range(board.slots))
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._to_tell: deque[Sequence[Job]] = deque()
@@ -127,8 +131,26 @@ class Executors:
                     return None
                 self._changed.wait()
 
+    def forget(self, job: Job) -> None:
+        """Clear the slot of a job that was settled; until then it counts as begun."""
+        with self._changed:
+            if job.slot is not None and self._board is not None:
+                self._board.end(job.slot)
+                self._free_slots.append(job.slot)
+                self._changed.notify_all()
+
+    def _show_begun(self, job: Job) -> None:
+        if self._board is None:
+            return
+        with self._changed:
+            while not self._free_slots:
+                self._changed.wait()
+            job.slot = self._free_slots.pop()
+            self._board.begin(job.slot, job.claim.hold)
+
     def _run_job(self, job: Job) -> None:
         if self._may_start(job):
+            self._show_begun(job)
             job.started = clock.monotonic()
             if job.claim.atomic:
                 execute_atomically(job, self._settings, self._lease_seconds)

@@ -7,7 +7,6 @@ sweeps, each on a connection of its own. No transaction is open while a task run
 from __future__ import annotations
 
 import logging
-import math
 import os
 import random
 import socket
@@ -20,21 +19,20 @@ from enum import StrEnum
 from django.db import connections
 
 from . import clock, conf, registry
+from .board import Board
+from .claimer import Claimer
 from .executor import Job, Outcome, Verb
 from .extender import DATABASE_FAULTS, Extender, fault_pause
-from .ids import new_token
 from .loop import Loop
 from .settler import LOST, Settled, settle
-from .states import HeldReason, Lane, Place, ResultOutcome
-from .store import BaseStore, Claim, Hold, get_store
+from .states import Place, ResultOutcome
+from .store import BaseStore, Hold, get_store
 from .sweeper import Sweeper
 from .threads import Executors
 from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
 
 logger = logging.getLogger("django_workqueue.worker")
 
-UNHOLD_SECONDS = 5.0
-UNKNOWN_SECONDS = 60.0
 CUT_DELAY_SECONDS = 1.0
 # How often, and how long apart, a worker that ends tries to reach the database.
 LAST_TRIES = 3
@@ -56,12 +54,29 @@ class Options:
     sweep: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """What a supervised worker was given by its parent."""
+
+    worker_id: str
+    board: Board
+    # Readable, at its end, once the parent is gone.
+    alive_descriptor: int
+
+
 class Ended(StrEnum):
     """How a worker ended."""
 
     DONE = "done"
     GRACE_OVER = "grace over"
     CUT = "cut"
+    RECYCLE = "recycle"
+
+
+EXIT_RECYCLE = 75
+"""A child's exit code that asks its parent for another in its place."""
+EXIT_GAVE_UP = 76
+"""A child's exit code when running jobs were cut short: the parent gives them back."""
 
 
 def new_worker_id() -> str:
@@ -77,8 +92,10 @@ class Worker:
         options: Options,
         *,
         on_settled: Callable[[Settled], None] = lambda settled: None,
+        parent: Parent | None = None,
     ) -> None:
-        self.id = new_worker_id()
+        self.id = new_worker_id() if parent is None else parent.worker_id
+        self._parent = parent
         self.options = options
         self.store: BaseStore = get_store()
         self.settings = conf.current()
@@ -88,8 +105,13 @@ class Worker:
             self._step, errors=DATABASE_FAULTS, on_error=self._on_fault, wakeup=self.wakeup
         )
         self._executors = Executors(
-            options.threads, self.settings, options.lease_seconds, self._loop.wake
+            options.threads,
+            self.settings,
+            options.lease_seconds,
+            self._loop.wake,
+            board=None if parent is None else parent.board,
         )
+        self._claimer = Claimer(self.store, self.id, options.queues, options.lease_seconds)
         self._extender = Extender(self.store, self._in_flight, options.lease_seconds)
         self._extending = self._extender.loop()
         self._helpers = [self._extending]
@@ -104,14 +126,8 @@ class Worker:
         self._stop_asked: float | None = None
         self._grace_ends = 0.0
         self._claimed_count = 0
-        self._unhold_at = 0.0
-        self._last_queue = ""
-        # Task names nobody declared here, with the monotonic time of the first sight.
-        self._unknown: dict[str, float] = {}
         self._fault_count = 0
-        # When to look for claims whose answer was lost, and until when more may come up.
-        self._strays_at = math.inf
-        self._strays_until = 0.0
+        self._recycles = False
         self._ended = Ended.DONE
         self._closed = False
 
@@ -122,10 +138,15 @@ class Worker:
         self._executors.start()
         for helper in self._helpers:
             helper.run_thread("workqueue-helper")
+        if self._parent is not None:
+            threading.Thread(target=self._watch_parent, daemon=True).start()
+            self._parent.board.show_ready()
         try:
             self._loop.run()
         finally:
             self._close()
+        if self._ended is Ended.DONE and self._recycles and not self._signals:
+            return Ended.RECYCLE
         return self._ended
 
     def stop(self, count: int = 1) -> None:
@@ -134,6 +155,15 @@ class Worker:
         # A signal may come when the worker has ended and its handler is still there.
         if not self._closed:
             self._loop.wake()
+
+    def _watch_parent(self) -> None:
+        """Stop when the parent is gone. Then nobody gives back what this process has to cut."""
+        assert self._parent is not None
+        while os.read(self._parent.alive_descriptor, 1):
+            pass
+        logger.warning("parent is gone", extra={"worker_id": self.id})
+        self._parent = None
+        self.stop()
 
     def _close(self) -> None:
         for helper in self._helpers:
@@ -158,8 +188,7 @@ class Worker:
                 helper.join()
         self.wakeup.attach()
         self._settle()
-        if clock.monotonic() >= self._strays_at:
-            self._release_strays()
+        self._claimer.release_strays(self._holds)
         if self._signals or self._stop_asked is not None:
             return self._wind_down()
         room = self._room()
@@ -180,6 +209,7 @@ class Worker:
     def _enough(self) -> bool:
         """Tell whether the worker came to its end by itself."""
         if self.options.max_jobs is not None and self._claimed_count >= self.options.max_jobs:
+            self._recycles = True
             return True
         # The claim pass before this found nothing: what is ready is not for this worker.
         return self.options.drain and not self._jobs and self.store.seconds_to_due() != 0.0
@@ -196,90 +226,21 @@ class Worker:
         # 0.0: due, but not for this worker; the poll is often enough to look again.
         return poll if not due else min(poll, due)
 
-    # Claiming
-
     def _claim(self, room: int) -> int:
-        """Claim up to *room* jobs, queue by queue; return how many."""
-        if clock.monotonic() >= self._unhold_at:
-            self._look_after_unknown()
-        if self.store.seconds_to_due() == 0.0:
-            self.store.promote()
-        count = 0
-        for name in self._claimable_queues():
-            if count >= room:
-                break
-            claims = self._claim_queue(name, room - count)
-            count += len(claims)
-            if claims:
-                self._last_queue = name
+        """Claim up to *room* jobs; return how many."""
+        count = self._claimer.claim(room, self._take)
         self._on_answered()
         return count
 
-    def _look_after_unknown(self) -> None:
-        """Take up held jobs of tasks known here; hold what nobody took for as long.
-
-        Jobs of a task found unknown are first left for a worker that knows it. Those still ready
-        after UNKNOWN_SECONDS are held, out of the way of the claims.
-        """
-        now = clock.monotonic()
-        self._unhold_at = now + UNHOLD_SECONDS
-        self.store.unhold(HeldReason.UNKNOWN, registry.paths())
-        known = {path for path in self._unknown if registry.get(path) is not None}
-        old = {path for path, since in self._unknown.items() if now - since >= UNKNOWN_SECONDS}
-        if old - known:
-            self.store.hold_ready(HeldReason.UNKNOWN, old - known, UNKNOWN_SECONDS)
-        for path in known:
-            del self._unknown[path]
-
-    def _claimable_queues(self) -> list[str]:
-        ready = self.store.ready_queues(Lane.TASK)
-        if self.options.queues is not None:
-            return [name for name in self.options.queues if name in ready]
-        # All queues, beginning behind the one served last.
-        return [name for name in ready if name > self._last_queue] + [
-            name for name in ready if name <= self._last_queue
-        ]
-
-    def _claim_queue(self, name: str, limit: int) -> Sequence[Claim]:
-        asked = clock.monotonic()
-        try:
-            claims = self.store.claim(
-                Lane.TASK,
-                name,
-                worker_id=self.id,
-                token=new_token(),
-                limit=limit,
-                lease_seconds=self.options.lease_seconds,
-                exclude_tasks=list(self._unknown),
-            )
-        except DATABASE_FAULTS:
-            self._strays_at = clock.monotonic()
-            self._strays_until = self._strays_at + self.options.lease_seconds
-            raise
-        jobs = [Job(claim) for claim in claims]
+    def _take(self, jobs: Sequence[Job]) -> None:
+        """Hand claimed jobs to the executors."""
         with self._jobs_lock:
             self._jobs |= {job.claim.hold: job for job in jobs}
         self._claimed_count += len(jobs)
         self._executors.put(jobs)
-        if clock.monotonic() - asked > self.options.lease_seconds / 6:
+        if clock.monotonic() - jobs[0].claim.received > self.options.lease_seconds / 6:
             # The lease counts from when the claim was asked for, and much of it is over.
             self._extending.wake()
-        return claims
-
-    def _release_strays(self) -> None:
-        """Give back what a claim took whose answer never came.
-
-        Again and again for a lease: a server may finish a statement, and commit it, after the
-        connection that sent it is gone and was replaced.
-        """
-        looked = clock.monotonic()
-        with self._jobs_lock:
-            known = set(self._jobs)
-        count = self.store.release_strays(self.id, known)
-        if count:
-            logger.warning("stray claims released", extra={"worker_id": self.id, "count": count})
-        again = looked + self.options.lease_seconds / 6
-        self._strays_at = again if looked < self._strays_until else math.inf
 
     # Settling
 
@@ -320,9 +281,10 @@ class Worker:
         self._unwritten.remove(job)
         with self._jobs_lock:
             self._jobs.pop(job.claim.hold, None)
+        self._executors.forget(job)
         held = job.outcome is not None and job.outcome.verb is Verb.HOLD
         if held and registry.get(job.claim.task) is None:
-            self._unknown.setdefault(job.claim.task, clock.monotonic())
+            self._claimer.note_unknown(job.claim.task)
         # The extender has warned of those whose lease it saw refused.
         if settled.place == LOST and not job.lease_lost.is_set():
             logger.warning("job lost to another claim", extra=self._fields(job))
@@ -331,6 +293,10 @@ class Worker:
         except Exception:
             # It only tells: a closed terminal, say, is no reason to stop working.
             logger.exception("outcome could not be told", extra=self._fields(job))
+
+    def _holds(self) -> set[Hold]:
+        with self._jobs_lock:
+            return set(self._jobs)
 
     def _in_flight(self) -> list[Job]:
         with self._jobs_lock:
@@ -366,8 +332,10 @@ class Worker:
             self._loop.stop()
             return 0.0
         if self._out_of_time():
-            self._cut()
-            self._settle()
+            if self._parent is None:
+                self._cut()
+                self._settle()
+            # Else the parent gives back what runs, once this process and its bodies are gone.
             self._loop.stop()
             return 0.0
         return min(self.options.poll_seconds, 0.1)

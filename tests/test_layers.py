@@ -21,8 +21,8 @@ ORDER = """
     store
     wakeup locks limits results
     enqueueing tasks calls backend queues schedules outbox
-    executor loop extender settler atomically threads sweeper worker relay scheduler
-    supervisor doctor
+    board executor loop extender settler claimer atomically threads sweeper worker relay scheduler
+    presence supervisor doctor
     checks admin apps commands
     contrib testing
 """.split()  # noqa: SIM905 - a line a group, as the design draws them

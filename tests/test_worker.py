@@ -388,7 +388,7 @@ def test_what_was_claimed_and_not_started_goes_back_uncharged_though_the_databas
 ) -> None:
     worker = jobs.new_worker(drain=False)
     fault = Fault("release", OperationalError("cut"), times=2)
-    worker.store = with_faults(worker.store, fault)
+    worker.store = worker._claimer._store = with_faults(worker.store, fault)
     running, waiting = jobs.enqueue(gate), jobs.enqueue(lambda: 1)
 
     with working(worker) as ended:
@@ -515,8 +515,8 @@ def test_when_its_task_appears_a_held_job_runs_with_its_full_budget(
 def test_jobs_of_a_task_found_unknown_are_left_to_other_workers_and_held_after_a_while(
     seconds: float, held: int, forgotten: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_workqueue.worker.UNKNOWN_SECONDS", seconds)
-    monkeypatch.setattr("django_workqueue.worker.UNHOLD_SECONDS", 0.0)
+    monkeypatch.setattr("django_workqueue.claimer.UNKNOWN_SECONDS", seconds)
+    monkeypatch.setattr("django_workqueue.claimer.UNHOLD_SECONDS", 0.0)
     app.note.enqueue_many([(("file", "ran"), {})] * 3)
 
     jobs.drain()
@@ -554,7 +554,7 @@ def settled_through(fault: Fault, name: str, **options: Any) -> Any:
     """Enqueue one job and run a worker whose store has *fault*; return its result."""
     result = app.run.using(**options).enqueue(name)
     worker = jobs.new_worker()
-    worker.store = with_faults(worker.store, fault)
+    worker.store = worker._claimer._store = with_faults(worker.store, fault)
     worker.run()
     assert fault.bitten
     return result
@@ -722,7 +722,7 @@ def test_an_idle_worker_writes_nothing() -> None:
     with CaptureQueriesContext(connection) as captured:
         worker._executors.start()
         for _ in range(3):
-            worker._unhold_at = 0.0
+            worker._claimer._unhold_at = 0.0
             steps.append(worker._step())
     worker._close()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -92,7 +92,7 @@ class Worker(models.Model):
     id = ExactCharField(max_length=NAME_LENGTH, primary_key=True)
     host = models.CharField(max_length=NAME_LENGTH)
     pid = models.PositiveBigIntegerField()
-    queues = JSONTextField(default=list)
+    queues: JSONTextField[Any, Any] = JSONTextField(default=list)
     started_at = MomentField()
     last_seen_at = MomentField()
     running = models.PositiveIntegerField(default=0)

@@ -71,14 +71,36 @@ class Sweeping(Settling):
             return [planned(job, death_of_lapsed(job)) for job in rows[:limit]]
         return self._sweep(rows[:limit], lambda job: self._reclaim(job, now))
 
+    def lose(self, worker_id: str, told: str, *, now: datetime | None = None) -> list[Swept]:
+        """Take back the running jobs of a worker whose process is gone, without their leases' end.
+
+        As ``reclaim`` does; *told* says how the process ended.
+        """
+        rows = self.live().filter(state=State.RUNNING, worker_id=worker_id).order_by("pk")
+        return self._sweep(rows, lambda job: self._lose(job, told, now))
+
+    @transition
+    def _lose(self, job: LiveJob, told: str, now: datetime | None) -> Swept | None:
+        held = self.live().filter(state=State.RUNNING, pk=job.pk, token=job.token)
+        return self._take_back(held, job, told, now)
+
     @transition
     def _reclaim(self, job: LiveJob, now: datetime | None) -> Swept | None:
         self.lock(LiveJob, [job.pk])
         held = self.live().filter(self.lapsed(now=now), pk=job.pk, token=job.token)
+        return self._take_back(held, job, "", now)
+
+    def _take_back(
+        self,
+        held: QuerySet[LiveJob],
+        job: LiveJob,
+        told: str,
+        now: datetime | None,
+    ) -> Swept | None:
         unrun = is_unrun(job)
         if unrun:
             held = held.filter(started_at__isnull=True)
-        facts = {"attempt": job.attempt - 1} if unrun else self._lost_facts(job)
+        facts = {"attempt": job.attempt - 1} if unrun else self._lost_facts(job, told)
         if job.cancel_asked_at is not None:
             return self._move_cancelled(held, job, facts, now)
         if (reason := death_of_lapsed(job)) is not None:
@@ -89,14 +111,15 @@ class Sweeping(Settling):
             return None
         return swept(job, "ready")
 
-    def _lost_facts(self, job: LiveJob) -> dict[str, Any]:
+    def _lost_facts(self, job: LiveJob, told: str = "") -> dict[str, Any]:
         record = ErrorRecord(
             attempt=job.attempt,
             worker=job.worker_id or "",
             started=job.started_at or job.claimed_at,
             ended=job.lease_expires_at,
             outcome="lost",
-            message=(
+            message=told
+            or (
                 f"worker lost: {job.worker_id} stopped extending its lease, which ended "
                 f"at {job.lease_expires_at}"
             ),

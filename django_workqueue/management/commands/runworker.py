@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
 import sys
 from argparse import ArgumentTypeError
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.utils.autoreload import get_child_arguments
 
 from django_workqueue import __version__, registry
 from django_workqueue.backend import WorkQueueBackend
+from django_workqueue.board import SLOTS_PER_EXECUTOR, Board
 from django_workqueue.compat import task_backends
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.settler import Settled
 from django_workqueue.store import BaseStore
-from django_workqueue.wakeup import TRUSTED_POLL_FACTOR
-from django_workqueue.worker import Ended, Options, Worker
+from django_workqueue.supervisor import Plan, Supervisor
+from django_workqueue.wakeup import TRUSTED_POLL_FACTOR, wakeup_for
+from django_workqueue.worker import (
+    EXIT_GAVE_UP,
+    EXIT_RECYCLE,
+    Ended,
+    Options,
+    Parent,
+    Worker,
+)
 
 from ..base import USAGE, WorkQueueCommand
 
@@ -32,12 +45,21 @@ class Command(WorkQueueCommand):
             help="Names of queues, with commas; their order is preference. Default: all, in turn.",
         )
         parser.add_argument(
+            "--processes",
+            type=count_or_none,
+            default=0,
+            help="Worker processes under this one, which replaces those that end (default: 0, work "
+            "in this process).",
+        )
+        parser.add_argument(
             "--threads", type=count, default=4, help="Tasks that run at once (default: 4)."
         )
         parser.add_argument(
             "--drain", action="store_true", help="End with exit code 0 when nothing is due."
         )
-        parser.add_argument("--max-jobs", type=count, help="End after that many jobs.")
+        parser.add_argument(
+            "--max-jobs", type=count, help="Replace a worker process after that many jobs."
+        )
         parser.add_argument(
             "--lease", type=float, help="Seconds a job is kept without news of its worker."
         )
@@ -61,16 +83,67 @@ class Command(WorkQueueCommand):
             sweep=not given["no_sweep"],
         )
         self._shown = given["verbosity"] > 0
+        parent = child_of()
+        if parent is not None:
+            self._work(replace(options, sweep=False), parent, None)
+        elif given["processes"]:
+            # A child is this command line once more, which a call from a program has not.
+            if not getattr(self, "_called_from_command_line", False):
+                raise CommandError(
+                    "--processes must be 0 where a program calls the command: there is no command "
+                    "line to start children with.",
+                    returncode=USAGE,
+                )
+            self._supervise(options, given["processes"])
+        else:
+            with self.usable_store() as store:
+                self._work(options, None, store)
+
+    def _supervise(self, options: Options, processes: int) -> None:
+        """Run workers in child processes; this one runs no task."""
         with self.usable_store() as store:
             registry.discover()
-            worker = Worker(options, on_settled=self._show)
+            plan = Plan(
+                processes=processes,
+                slots=options.threads * SLOTS_PER_EXECUTOR,
+                queues=options.queues,
+                lease_seconds=options.lease_seconds,
+                grace_seconds=options.grace_seconds,
+                drain=options.drain,
+                sweep=options.sweep,
+            )
+            supervisor = Supervisor(plan, spawn)
             # Before the start block: who has read it may send a signal.
-            with stop_on_signals(worker.stop):
-                if self._shown:
-                    self.stdout.write(self._start_block(worker, store))
-                    self.stdout.flush()
-                ended = worker.run()
-        self._end(ended)
+            with stop_on_signals(supervisor.stop):
+                threads = f"{processes} processes of {options.threads} threads"
+                self._say_start(options, store, "", threads)
+                code = supervisor.run()
+        if supervisor.failure:
+            raise CommandError(supervisor.failure)
+        if code:
+            sys.exit(code)
+
+    def _work(self, options: Options, parent: Parent | None, store: BaseStore | None) -> None:
+        """Work in this process; *store* is asked for the start block, which a child leaves out."""
+        registry.discover()
+        worker = Worker(options, on_settled=self._show, parent=parent)
+        # Before the start block: who has read it may send a signal.
+        with stop_on_signals(worker.stop):
+            if store is not None:
+                self._say_start(options, store, f"worker {worker.id}", f"{options.threads} threads")
+            ended = worker.run()
+        if ended is Ended.DONE:
+            return
+        if ended is Ended.RECYCLE:
+            sys.exit(EXIT_RECYCLE if parent is not None else 0)
+        # Bodies still run in threads, and their jobs are others' now: this process must end.
+        self.stderr.write(f"stopped before every job had ended ({ended}); they were given back")
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if parent is not None:
+            os._exit(EXIT_GAVE_UP)
+        os._exit(1 if ended is Ended.CUT else 0)
 
     def _queues(self, text: str | None) -> tuple[str, ...] | None:
         if text is None:
@@ -101,31 +174,35 @@ class Command(WorkQueueCommand):
                 names |= backend.queues
         return names or None
 
-    def _start_block(self, worker: Worker, store: BaseStore) -> str:
-        options, connection = worker.options, store.connection
+    def _say_start(self, options: Options, store: BaseStore, who: str, slots: str) -> None:
+        if not self._shown:
+            return
+        connection = store.connection
         difference = (store.now() - datetime.now(UTC)).total_seconds()
         version = ".".join(map(str, connection.get_database_version()))
-        return "\n".join(
-            (
-                f"django-workqueue {__version__}  worker {worker.id}",
-                f"  database  {connection.display_name} {version}, alias {store.alias!r}",
-                f"  queues    {', '.join(options.queues) if options.queues else 'all'}",
-                f"  slots     {options.threads} threads",
-                f"  lease     {options.lease_seconds:g} s, extended every "
-                f"{options.lease_seconds / 3:.3g} s; grace {options.grace_seconds:g} s",
-                f"  wake-up   {self._wakeup(worker)}",
-                f"  clock     {difference:+.3f} s (the database's clock minus this host's)",
-                f"  tasks     {len(registry.paths())} declared",
-            )
+        lines = (
+            f"django-workqueue {__version__}  {who}".rstrip(),
+            f"  database  {connection.display_name} {version}, alias {store.alias!r}",
+            f"  queues    {', '.join(options.queues) if options.queues else 'all'}",
+            f"  slots     {slots}",
+            f"  lease     {options.lease_seconds:g} s, extended every "
+            f"{options.lease_seconds / 3:.3g} s; grace {options.grace_seconds:g} s",
+            f"  wake-up   {self._wakeup(options, store)}",
+            f"  clock     {difference:+.3f} s (the database's clock minus this host's)",
+            f"  tasks     {len(registry.paths())} declared",
         )
+        self.stdout.write("\n".join(lines))
+        self.stdout.flush()
 
-    def _wakeup(self, worker: Worker) -> str:
-        worker.wakeup.attach()
-        poll = f"poll every {worker.options.poll_seconds:g} s"
-        if not worker.wakeup.trusted:
-            return poll
-        rarer = worker.options.poll_seconds * TRUSTED_POLL_FACTOR
-        return f"{worker.wakeup.told_by}, and a poll every {rarer:g} s"
+    def _wakeup(self, options: Options, store: BaseStore) -> str:
+        wakeup = wakeup_for(store)
+        wakeup.attach()
+        trusted, told_by = wakeup.trusted, wakeup.told_by
+        wakeup.close()
+        if not trusted:
+            return f"poll every {options.poll_seconds:g} s"
+        rarer = options.poll_seconds * TRUSTED_POLL_FACTOR
+        return f"{told_by}, and a poll every {rarer:g} s"
 
     def _show(self, settled: Settled) -> None:
         if not self._shown:
@@ -142,15 +219,43 @@ class Command(WorkQueueCommand):
         )
         self.stdout.flush()
 
-    def _end(self, ended: Ended) -> None:
-        if ended is Ended.DONE:
-            return
-        # Bodies still run in threads, and their jobs were given back: the process must end now.
-        self.stderr.write(f"stopped before every job had ended ({ended}); they were given back")
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1 if ended is Ended.CUT else 0)
+
+CHILD_VARIABLE = "DJANGO_WORKQUEUE_CHILD"
+
+
+def spawn(worker_id: str, board: Board, alive_descriptor: int) -> subprocess.Popen[bytes]:
+    """Start a child: this command line once more, with what it needs in its environment.
+
+    By exec, so that it inherits no connection, lock or thread; in a process group of its own, so
+    that Ctrl-C reaches it through its parent, once.
+    """
+    told = {
+        "worker_id": worker_id,
+        "board": board.descriptor,
+        "slots": board.slots,
+        "alive": alive_descriptor,
+    }
+    return subprocess.Popen(  # noqa: S603  # our own command line
+        [str(part) for part in get_child_arguments()],
+        env={**os.environ, CHILD_VARIABLE: json.dumps(told)},
+        pass_fds=(board.descriptor, alive_descriptor),
+        stdin=subprocess.DEVNULL,
+        process_group=0,
+    )
+
+
+def child_of() -> Parent | None:
+    """Return what a parent gave this process, or None where there is none."""
+    text = os.environ.pop(CHILD_VARIABLE, None)
+    if text is None:
+        return None
+    told = json.loads(text)
+    return Parent(told["worker_id"], Board(told["board"], told["slots"]), told["alive"])
+
+
+def count_or_none(text: str) -> int:
+    """Return a whole number of at least 0."""
+    return 0 if text == "0" else count(text)
 
 
 def count(text: str) -> int:

@@ -1,0 +1,72 @@
+"""What a child shows its parent: which jobs its slots run. Shared memory, read after a death.
+
+A slot is written before a body runs and cleared after it ended, so the parent of a child that
+died knows which of its jobs had started, whatever ended it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+import uuid
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .store import Hold
+
+SLOTS_PER_EXECUTOR: Final = 4
+"""A job keeps its slot until it is settled, while its executor goes on to the next."""
+SLOT: Final = struct.Struct("=?7x16s16s")
+HEADER_BYTES: Final = 8
+
+
+class Board:
+    """Shared memory of *slots* slots, on the file behind *descriptor*."""
+
+    def __init__(self, descriptor: int, slots: int) -> None:
+        self.descriptor = descriptor
+        self.slots = slots
+        self._memory = mmap.mmap(descriptor, HEADER_BYTES + slots * SLOT.size)
+
+    @classmethod
+    def create(cls, slots: int) -> Board:
+        """Return a new board, of a file without a name that a child may be given."""
+        with tempfile.TemporaryFile() as file:
+            file.truncate(HEADER_BYTES + slots * SLOT.size)
+            return cls(os.dup(file.fileno()), slots)
+
+    # The child
+
+    def show_ready(self) -> None:
+        """Say that the child came so far that its start did not fail."""
+        self._memory[0] = 1
+
+    def begin(self, slot: int, hold: Hold) -> None:
+        offset = HEADER_BYTES + slot * SLOT.size
+        self._memory[offset + 8 : offset + SLOT.size] = hold[0].bytes + hold[1].bytes
+        # The flag last: a death between the two shows no half-written hold.
+        self._memory[offset] = 1
+
+    def end(self, slot: int) -> None:
+        self._memory[HEADER_BYTES + slot * SLOT.size] = 0
+
+    # The parent
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._memory[0])
+
+    def running(self) -> list[Hold]:
+        """Return the holds whose bodies had begun and not ended."""
+        holds = []
+        for slot in range(self.slots):
+            begun, job_id, token = SLOT.unpack_from(self._memory, HEADER_BYTES + slot * SLOT.size)
+            if begun:
+                holds.append((uuid.UUID(bytes=job_id), uuid.UUID(bytes=token)))
+        return holds
+
+    def close(self) -> None:
+        self._memory.close()
+        os.close(self.descriptor)

@@ -1,0 +1,125 @@
+"""Claim jobs for a worker: which queues, in what order, and what to do with what it cannot run."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Final
+
+from . import clock, registry
+from .executor import Job
+from .extender import DATABASE_FAULTS
+from .ids import new_token
+from .states import HeldReason, Lane
+from .store import BaseStore, Claim, Hold
+
+logger = logging.getLogger("django_workqueue.claimer")
+
+UNHOLD_SECONDS: Final = 5.0
+UNKNOWN_SECONDS: Final = 60.0
+
+
+class Claimer:
+    """Claims for one worker, in its main thread. *queues* None: every queue, in turn."""
+
+    def __init__(
+        self,
+        store: BaseStore,
+        worker_id: str,
+        queues: tuple[str, ...] | None,
+        lease_seconds: float,
+    ) -> None:
+        self._store = store
+        self._worker_id = worker_id
+        self._queues = queues
+        self._lease_seconds = lease_seconds
+        self._unhold_at = 0.0
+        self._last_queue = ""
+        # Task names nobody declared here, with the monotonic time of the first sight.
+        self._unknown: dict[str, float] = {}
+        # When to look for claims whose answer was lost, and until when more may come up.
+        self._strays_at = math.inf
+        self._strays_until = 0.0
+
+    def claim(self, room: int, take: Callable[[Sequence[Job]], None]) -> int:
+        """Claim up to *room* jobs, queue by queue; return how many.
+
+        What each statement claimed is handed to *take* before the next, which may fail.
+        """
+        if clock.monotonic() >= self._unhold_at:
+            self._look_after_unknown()
+        if self._store.seconds_to_due() == 0.0:
+            self._store.promote()
+        count = 0
+        for name in self._claimable_queues():
+            if count >= room:
+                break
+            claims = self._claim_queue(name, room - count)
+            if claims:
+                take([Job(claim) for claim in claims])
+                self._last_queue = name
+            count += len(claims)
+        return count
+
+    def note_unknown(self, path: str) -> None:
+        """Leave jobs of that task, which nobody declared here, out of the claims for a while."""
+        self._unknown.setdefault(path, clock.monotonic())
+
+    def _look_after_unknown(self) -> None:
+        """Take up held jobs of tasks known here; hold what nobody took for as long.
+
+        Jobs of a task found unknown are first left for a worker that knows it. Those still ready
+        after UNKNOWN_SECONDS are held, out of the way of the claims.
+        """
+        now = clock.monotonic()
+        self._unhold_at = now + UNHOLD_SECONDS
+        self._store.unhold(HeldReason.UNKNOWN, registry.paths())
+        known = {path for path in self._unknown if registry.get(path) is not None}
+        old = {path for path, since in self._unknown.items() if now - since >= UNKNOWN_SECONDS}
+        if old - known:
+            self._store.hold_ready(HeldReason.UNKNOWN, old - known, UNKNOWN_SECONDS)
+        for path in known:
+            del self._unknown[path]
+
+    def _claimable_queues(self) -> list[str]:
+        ready = self._store.ready_queues(Lane.TASK)
+        if self._queues is not None:
+            return [name for name in self._queues if name in ready]
+        # All queues, beginning behind the one served last.
+        return [name for name in ready if name > self._last_queue] + [
+            name for name in ready if name <= self._last_queue
+        ]
+
+    def _claim_queue(self, name: str, limit: int) -> Sequence[Claim]:
+        try:
+            return self._store.claim(
+                Lane.TASK,
+                name,
+                worker_id=self._worker_id,
+                token=new_token(),
+                limit=limit,
+                lease_seconds=self._lease_seconds,
+                exclude_tasks=list(self._unknown),
+            )
+        except DATABASE_FAULTS:
+            self._strays_at = clock.monotonic()
+            self._strays_until = self._strays_at + self._lease_seconds
+            raise
+
+    def release_strays(self, known: Callable[[], Collection[Hold]]) -> None:
+        """Give back what a claim took whose answer never came: all but the *known*.
+
+        Again and again for a lease: a server may finish a statement, and commit it, after the
+        connection that sent it is gone and was replaced.
+        """
+        looked = clock.monotonic()
+        if looked < self._strays_at:
+            return
+        count = self._store.release_strays(self._worker_id, known())
+        if count:
+            logger.warning(
+                "stray claims released", extra={"worker_id": self._worker_id, "count": count}
+            )
+        again = looked + self._lease_seconds / 6
+        self._strays_at = again if looked < self._strays_until else math.inf

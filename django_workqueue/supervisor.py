@@ -1,0 +1,259 @@
+"""The parent of worker processes: it starts them, replaces those that end, and runs no user code.
+
+It owns one connection, for the sweep, the rows that show workers to people, and the jobs of a
+child that died: what the child had not started goes back uncharged, what it ran goes back charged
+and suspect, without waiting for the lease.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from django.db import connections
+
+from . import clock, conf, presence
+from .board import Board
+from .extender import DATABASE_FAULTS, fault_pause
+from .loop import Loop
+from .store import BaseStore, get_store
+from .sweeper import Sweeper
+from .worker import EXIT_GAVE_UP, EXIT_RECYCLE, new_worker_id
+
+logger = logging.getLogger("django_workqueue.supervisor")
+
+LOOK_SECONDS: Final = 0.25
+KILL_MARGIN_SECONDS: Final = 2.0
+MAX_FAILED_STARTS: Final = 5
+MAX_START_PAUSE_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a supervisor keeps running: *slots* is how many tasks a child runs at once."""
+
+    processes: int
+    slots: int
+    queues: tuple[str, ...] | None = None
+    lease_seconds: float = 30.0
+    grace_seconds: float = 30.0
+    drain: bool = False
+    sweep: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """One child process, and what it leaves behind."""
+
+    worker_id: str
+    board: Board
+    process: subprocess.Popen[bytes]
+    # The child watches the other end: it closes when this process is gone.
+    alive_descriptor: int
+    started: float = field(default_factory=clock.monotonic)
+    memory_bytes: int = 0
+    killed: bool = False
+
+    @property
+    def told(self) -> str:
+        """How the process ended, in words."""
+        code = self.process.returncode
+        how = f"exit status {code}"
+        if code < 0:
+            how = f"signal {-code} ({signal.Signals(-code).name})"
+        memory = f"; its memory was {self.memory_bytes >> 20} MB" if self.memory_bytes else ""
+        return f"the worker process {self.worker_id} ended by {how}{memory}"
+
+    def close(self) -> None:
+        self.board.close()
+        os.close(self.alive_descriptor)
+
+
+Spawn = Callable[[str, Board, int], "subprocess.Popen[bytes]"]
+"""Start a child with that worker id and board; its end of the watched pipe comes third."""
+
+
+class Supervisor:
+    """Keeps ``plan.processes`` children running until it is stopped or they drained."""
+
+    def __init__(self, plan: Plan, spawn: Spawn) -> None:
+        self.plan = plan
+        self.failure = ""
+        self._spawn = spawn
+        self._store: BaseStore = get_store()
+        self._settings = conf.current()
+        self._loop = Loop(self._step, errors=DATABASE_FAULTS, on_error=self._on_fault)
+        self._sweeper = Sweeper(self._store, self._settings, plan.lease_seconds)
+        self._sweep_at = clock.monotonic()
+        self._show_at = clock.monotonic()
+        self._children: list[Child] = []
+        # Ended, and their jobs not yet given back.
+        self._ended: list[Child] = []
+        self._wanted = plan.processes
+        self._start_at = 0.0
+        self._failed_starts = 0
+        self._signals = 0
+        self._forwarded = 0
+        self._stop_asked: float | None = None
+        self._cut = False
+        self._fault_count = 0
+
+    def run(self) -> int:
+        """Supervise in this thread until the end; return the exit code."""
+        former = signal.signal(signal.SIGCHLD, lambda number, frame: self._loop.wake())
+        try:
+            self._loop.run()
+        finally:
+            signal.signal(signal.SIGCHLD, former)
+            for child in self._children:
+                child.process.kill()
+            connections.close_all()
+        return 1 if self.failure or self._signals >= 2 else 0
+
+    def stop(self, count: int = 1) -> None:
+        """Stop the children and end; asked twice, at once. Safe in a signal handler."""
+        self._signals = max(self._signals, count)
+        self._loop.wake()
+
+    # A step
+
+    def _step(self) -> float:
+        self._reap()
+        self._measure()
+        if self._signals:
+            self._stop_children()
+        else:
+            self._start_missing()
+        # What follows needs the database; children are looked after without it.
+        while self._ended:
+            self._give_back(self._ended[0])
+            self._ended.pop(0).close()
+        self._sweep_and_show()
+        self._fault_count = 0
+        if not self._children and (self._signals or self._wanted == 0 or self.failure):
+            presence.forget(self._store, [])
+            self._loop.stop()
+        return LOOK_SECONDS
+
+    def _start_missing(self) -> None:
+        if self.failure:
+            self._signals = max(self._signals, 1)
+            return
+        while len(self._children) < self._wanted and clock.monotonic() >= self._start_at:
+            self._start()
+
+    def _start(self) -> None:
+        worker_id = new_worker_id()
+        board = Board.create(self.plan.slots)
+        reader, writer = os.pipe()
+        try:
+            process = self._spawn(worker_id, board, reader)
+        finally:
+            os.close(reader)
+        self._children.append(Child(worker_id, board, process, writer))
+        logger.info("child started", extra={"worker_id": worker_id, "child_pid": process.pid})
+
+    def _reap(self) -> None:
+        for child in list(self._children):
+            if child.process.poll() is None:
+                continue
+            self._children.remove(child)
+            self._ended.append(child)
+            code = child.process.returncode
+            if child.board.ready:
+                self._failed_starts = 0
+            if code == 0 and self.plan.drain:
+                self._wanted -= 1
+            elif code not in (0, EXIT_RECYCLE) and not self._signals:
+                self._note_death(child)
+
+    def _note_death(self, child: Child) -> None:
+        logger.warning("child ended", extra={"worker_id": child.worker_id, "how": child.told})
+        if child.board.ready:
+            return
+        # It never came so far as to take a job: starting it again may fail the same way.
+        self._failed_starts += 1
+        pause = min(0.2 * 2.0**self._failed_starts, MAX_START_PAUSE_SECONDS)
+        self._start_at = clock.monotonic() + pause * random.uniform(0.8, 1.0)
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            self.failure = f"{MAX_FAILED_STARTS} children in a row did not start: {child.told}"
+
+    def _measure(self) -> None:
+        for child in self._children:
+            child.memory_bytes = resident_bytes(child.process.pid) or child.memory_bytes
+
+    # Ending
+
+    def _stop_children(self) -> None:
+        now = clock.monotonic()
+        if self._stop_asked is None:
+            self._stop_asked = now
+        while self._forwarded < min(self._signals, 2):
+            self._forwarded += 1
+            for child in self._children:
+                child.process.send_signal(signal.SIGTERM)
+        grace = 0.0 if self._signals >= 2 else self.plan.grace_seconds
+        if now - self._stop_asked >= grace + KILL_MARGIN_SECONDS:
+            for child in self._children:
+                child.killed = True
+                child.process.kill()
+
+    # What needs the database
+
+    def _give_back(self, child: Child) -> None:
+        """Give back the jobs of a child that ended, by what it had started and how it ended."""
+        code = child.process.returncode
+        begun = child.board.running()
+        on_purpose = child.killed or code in (EXIT_RECYCLE, EXIT_GAVE_UP)
+        count = self._store.release_strays(child.worker_id, () if on_purpose else set(begun))
+        lost = self._store.lose(child.worker_id, child.told)
+        if count or lost:
+            logger.warning(
+                "jobs of an ended child given back",
+                extra={
+                    "worker_id": child.worker_id,
+                    "released": count,
+                    "lost": [str(swept.id) for swept in lost],
+                },
+            )
+
+    def _sweep_and_show(self) -> None:
+        now = clock.monotonic()
+        if now >= self._show_at:
+            self._show_at = now + self._settings.sweep_seconds
+            presence.show(
+                self._store,
+                {
+                    child.worker_id: (child.process.pid, len(child.board.running()))
+                    for child in self._children
+                },
+                self.plan.queues,
+            )
+        if self.plan.sweep and now >= self._sweep_at:
+            self._sweep_at = now + self._sweeper.step()
+
+    def _on_fault(self, error: Exception) -> float:
+        connections.close_all()
+        if not self._fault_count:
+            logger.warning("database cannot be used", exc_info=error)
+        self._fault_count += 1
+        if self._signals and not self._children:
+            # Their leases give the jobs back.
+            self._loop.stop()
+        return min(fault_pause(self._fault_count, self.plan.lease_seconds), LOOK_SECONDS * 4)
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process, or 0 where the system does not tell."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0

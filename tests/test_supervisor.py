@@ -1,0 +1,245 @@
+"""`runworker --processes`: children that die, drain, are stopped or lose their parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from django_workqueue.board import Board
+from django_workqueue.models import DeadJob, LiveJob, Result, Worker
+from django_workqueue.store import get_store
+from django_workqueue.supervisor import MAX_FAILED_STARTS, Plan, Supervisor
+from tests import factories
+from tests.jobs import app
+from tests.processes import Process, lines, wait_until, worker
+from tests.timescale import GRACE_SECONDS, PATIENCE_SECONDS
+
+real = pytest.mark.usefixtures("transactional_db")
+LONG = ("--lease", "600")
+"""A lease that no test outlasts: what comes back does not come back by its end."""
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def go_on(tmp_path: Path) -> Path:
+    return tmp_path / "go_on"
+
+
+def children(parent: int) -> list[int]:
+    """Return the process ids of the children of a process (Linux)."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == parent and fields[0] != "Z":
+            found.append(int(stat.parent.name))
+    return sorted(found)
+
+
+def child_that_runs(process: Process, notes: Path) -> int:
+    """Return the child that runs the one job, once it has started."""
+    wait_until(lambda: lines(notes), "the start")
+    worker_id = LiveJob.objects.values_list("worker_id", flat=True).get(state="running")
+    assert worker_id is not None
+    shown = wait_until_shown(worker_id)
+    assert shown in children(process.pid)
+    return shown
+
+
+def wait_until_shown(worker_id: str) -> int:
+    wait_until(lambda: Worker.objects.filter(pk=worker_id).exists(), "the worker's row")
+    return Worker.objects.get(pk=worker_id).pid
+
+
+@real
+def test_a_job_of_a_killed_child_starts_again_without_waiting_for_its_lease(
+    notes: Path, go_on: Path
+) -> None:
+    result = app.start_and_wait.enqueue(str(notes), "a", str(go_on))
+    with worker("--processes", "2", "--threads", "1", *LONG) as process:
+        os.kill(child_that_runs(process, notes), signal.SIGKILL)
+
+        wait_until(lambda: len(lines(notes)) == 2, "the second start")
+        go_on.touch()
+        wait_until(lambda: Result.objects.filter(pk=result.id).exists(), "the end")
+
+        row = Result.objects.get(pk=result.id)
+        assert row.attempts == 2
+        errors: Any = row.errors
+        (error,) = errors
+        assert error["outcome"] == "lost"
+        assert "signal 9 (SIGKILL)" in error["message"]
+        assert "memory was" in error["message"]
+        wait_until(lambda: len(children(process.pid)) == 2, "the new child")
+        assert not process.ended
+
+
+@real
+def test_a_job_that_ends_its_process_each_time_is_dead_after_its_budget_and_harms_no_other(
+    notes: Path,
+) -> None:
+    poison = app.exit_process.enqueue(137)
+    with worker("--processes", "1", "--threads", "1", *LONG) as process:
+        wait_until(lambda: DeadJob.objects.exists(), "the death")
+        dead = DeadJob.objects.get(pk=poison.id)
+        assert (dead.reason, dead.attempt) == ("lost", 3)
+        assert ["exit status 137" in each["message"] for each in dead.errors] == [True] * 3
+
+        app.note.enqueue(str(notes), "good")
+        wait_until(lambda: lines(notes) == ["good"], "the good job")
+        assert not process.ended
+
+
+@real
+def test_a_stop_ends_with_0_once_the_running_jobs_have_ended(notes: Path, go_on: Path) -> None:
+    result = app.start_and_wait.enqueue(str(notes), "a", str(go_on))
+    with worker("--processes", "2", "--threads", "1", "--grace", "30", *LONG) as process:
+        wait_until(lambda: lines(notes), "the start")
+        process.send(signal.SIGTERM)
+        go_on.touch()
+
+        assert process.end() == 0
+        assert Result.objects.get(pk=result.id).attempts == 1
+        assert children(process.pid) == []
+
+
+@real
+@pytest.mark.parametrize("signals", [1, 2])
+def test_what_a_stop_cuts_short_goes_back_uncharged(notes: Path, go_on: Path, signals: int) -> None:
+    app.start_and_wait.enqueue(str(notes), "a", str(go_on))
+    grace = str(GRACE_SECONDS if signals == 1 else 600)
+    with worker("--processes", "1", "--threads", "1", "--grace", grace, *LONG) as process:
+        wait_until(lambda: lines(notes), "the start")
+        for _ in range(signals):
+            process.send(signal.SIGTERM)
+            # Two at once would be one.
+            wait_until(lambda: pending_signals(process.pid) == 0, "the delivery")
+
+        assert process.end() == (0 if signals == 1 else 1)
+        row = LiveJob.objects.get()
+        assert (row.state, row.attempt, row.errors) == ("ready", 0, [])
+
+
+def pending_signals(pid: int) -> int:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    masks = [line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd")]
+    return int(masks[0], 16)
+
+
+@real
+def test_children_replace_themselves_after_max_jobs_and_a_drain_ends(notes: Path) -> None:
+    for number in range(7):
+        app.note.enqueue(str(notes), str(number))
+
+    with worker("--processes", "2", "--threads", "1", "--max-jobs", "2", "--drain") as process:
+        assert process.end() == 0
+
+    assert sorted(lines(notes)) == [str(number) for number in range(7)]
+    assert LiveJob.objects.count() == 0
+
+
+@real
+def test_children_of_a_killed_parent_end_by_themselves(notes: Path, go_on: Path) -> None:
+    result = app.start_and_wait.enqueue(str(notes), "a", str(go_on))
+    with worker("--processes", "2", "--threads", "1", "--grace", "30", *LONG) as process:
+        wait_until(lambda: lines(notes), "the start")
+        orphans = children(process.pid)
+        assert len(orphans) == 2
+        process.send(signal.SIGKILL)
+        go_on.touch()
+
+        wait_until(lambda: not any(map(alive, orphans)), "the end of the children")
+        assert Result.objects.get(pk=result.id).attempts == 1
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@real
+def test_a_program_that_calls_the_command_cannot_ask_for_children() -> None:
+    with pytest.raises(CommandError, match="--processes must be 0") as caught:
+        call_command("runworker", "--processes", "1")
+    assert caught.value.returncode == 2
+
+
+# With children that are not Django
+
+
+ENDS = "import sys; sys.exit(int(sys.argv[1]))"
+WAITS = "import signal; signal.pause()"
+
+
+class Spawned:
+    """Starts small programs as children, and remembers what they were given."""
+
+    def __init__(self, *command: str, begun: int = 0) -> None:
+        self.command = command
+        self.boards: list[tuple[str, Board]] = []
+
+    def __call__(self, worker_id: str, board: Board, alive: int) -> subprocess.Popen[bytes]:
+        self.boards.append((worker_id, board))
+        return subprocess.Popen([sys.executable, "-c", *self.command], stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture
+def plan() -> Plan:
+    return Plan(processes=1, slots=4, sweep=False)
+
+
+@real
+def test_children_that_never_start_end_the_parent_with_the_reason(plan: Plan) -> None:
+    spawned = Spawned(ENDS, "3")
+    supervisor = Supervisor(plan, spawned)
+
+    assert supervisor.run() == 1
+
+    assert len(spawned.boards) == MAX_FAILED_STARTS
+    assert f"{MAX_FAILED_STARTS} children in a row did not start" in supervisor.failure
+    assert "exit status 3" in supervisor.failure
+
+
+@real
+def test_of_a_dead_childs_jobs_only_the_begun_are_charged(plan: Plan) -> None:
+    store = get_store()
+    spawned = Spawned(WAITS)
+    supervisor = Supervisor(plan, spawned)
+    supervisor._start()
+    ((worker_id, board),) = spawned.boards
+    begun, waiting = (
+        factories.running(store, now=None, worker_id=worker_id, task=task) for task in "ab"
+    )
+    board.show_ready()
+    board.begin(0, begun.hold)
+    (child,) = supervisor._children
+    child.process.kill()
+    child.process.wait(PATIENCE_SECONDS)
+
+    supervisor._reap()
+    supervisor._give_back(child)
+
+    rows: dict[str, Any] = {
+        row.task: (row.state, row.attempt, row.suspect, row.deaths) for row in LiveJob.objects.all()
+    }
+    assert rows == {"a": ("ready", 1, True, 1), "b": ("ready", 0, False, 0)}
+    child.close()
+    assert waiting.attempt == 1
