@@ -15,7 +15,7 @@ from django.db import DatabaseError, InterfaceError, transaction
 
 from . import clock, conf, registry
 from .exceptions import LeaseLost, TransactionBroken, TransactionTooLong
-from .executor import Job, Verb, clean_connections, execute, failed
+from .executor import Job, Outcome, Verb, clean_connections, execute, failed
 from .settler import as_ack
 from .store import BaseStore, get_store
 
@@ -26,13 +26,14 @@ class _RolledBack(Exception):
     """Ends the transaction of a run that did not succeed; its outcome is written afterwards."""
 
 
-def execute_atomically(job: Job, settings: conf.Settings, lease_seconds: float) -> None:
+def execute_atomically(job: Job, settings: conf.Settings, lease_seconds: float) -> Outcome | None:
     """Run *job* in a transaction of the queue's database and settle it there. Never raises.
 
     Sets ``job.committed`` where the transaction is known to be committed. Otherwise nothing of
-    the run is left, and ``job.outcome`` is what there is to write; None, where the database failed
-    at the end of a run that succeeded: then the job goes back uncharged.
+    the run is left, and the outcome returned is what there is to write; None, where the database
+    failed at the end of a run that succeeded: then the job goes back uncharged.
     """
+    outcome: Outcome | None = None
     store = get_store()
     started = clock.monotonic()
     try:
@@ -41,50 +42,54 @@ def execute_atomically(job: Job, settings: conf.Settings, lease_seconds: float) 
             transaction.on_commit(lambda: _note_commit(job), using=store.alias)
             store.begin_run(lease_seconds, job.claim.timeout)
             with _bounded(store, lease_seconds):
-                job.outcome = execute(job, settings, inside=store.alias)
-            if job.outcome.verb is not Verb.ACK:
+                outcome = execute(job, settings, inside=store.alias)
+            if outcome.verb is not Verb.ACK or job.timed_out:
                 raise _RolledBack
-            _settle_inside(store, job)
+            _settle_inside(store, job, outcome)
     except _RolledBack:
         pass
     except LeaseLost:
         job.lease_lost.set()
     except Exception as error:  # noqa: BLE001  # also what a hook of the task raises
-        _on_error(store, job, started, error, settings)
+        outcome = _after_error(store, job, started, outcome, error, settings)
     finally:
         clean_connections()
+    return outcome
 
 
 def _note_commit(job: Job) -> None:
     job.committed = True
 
 
-def _settle_inside(store: BaseStore, job: Job) -> None:
+def _settle_inside(store: BaseStore, job: Job, outcome: Outcome) -> None:
     if store.connection.needs_rollback:
         raise TransactionBroken(
             "A task with atomic=True must let a database error end it, and this one caught an "
             "error and went on in a transaction that can only be rolled back. Put the statements "
             "whose errors are expected into a transaction.atomic() of their own."
         )
-    if not store.ack([as_ack(job)]):
+    if not store.ack([as_ack(job, outcome)]):
         raise LeaseLost("superseded while it ran; rolled back", job_id=job.claim.id)
 
 
-def _on_error(
-    store: BaseStore, job: Job, started: float, error: Exception, settings: conf.Settings
-) -> None:
-    """Tell a fault of the database from one of the task, after the transaction ended in *error*."""
+def _after_error(  # noqa: PLR0917  # the facts of a run, in its own order
+    store: BaseStore,
+    job: Job,
+    started: float,
+    outcome: Outcome | None,
+    error: Exception,
+    settings: conf.Settings,
+) -> Outcome | None:
+    """Return the outcome of a run whose transaction ended in *error*, the database's or its own."""
     if job.committed:
         logger.error("hook after the commit failed", extra={"job_id": job.claim.id}, exc_info=error)
-        return
+        return outcome
     if isinstance(error, DatabaseError | InterfaceError) and store.is_outage(error):
         # Committed or not, nobody knows: the settle that follows looks for the result.
-        job.outcome = None
         job.settle_retried = True
-        return
+        return None
     task = registry.get(job.claim.task)
-    if task is not None:
-        job.outcome = failed(job, task, started, error, settings)
+    return None if task is None else failed(job, task, started, error, settings)
 
 
 @contextmanager

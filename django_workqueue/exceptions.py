@@ -33,6 +33,10 @@ class WorkerLost(WorkQueueError):
     """The worker that ran an attempt stopped extending its lease, or its process ended."""
 
 
+class TimeLimitExceeded(WorkQueueError, TimeoutError):
+    """An attempt ran longer than its task's ``timeout``."""
+
+
 class TransactionLeftOpen(WorkQueueError):
     """A task returned while a transaction it began was still open; its writes are rolled back."""
 

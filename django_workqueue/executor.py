@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,6 +24,7 @@ from .exceptions import (
     Retry,
     Snooze,
     Terminal,
+    TimeLimitExceeded,
     TransactionLeftOpen,
     UnknownTask,
 )
@@ -62,6 +63,9 @@ class Outcome:
     error: ErrorRecord | None = None
 
 
+_finishing = threading.Lock()
+
+
 @dataclass(slots=True, eq=False)
 class Job:
     """A claim in this process, from its claim to its settle."""
@@ -76,12 +80,25 @@ class Job:
     result: TaskResult[..., Any] | None = None
     # It has ended here, or is given back: an extension that is refused tells nothing.
     ending: bool = False
+    # Its time limit passed while it ran: whatever it returns is refused.
+    timed_out: bool = False
+    # The monotonic time at which an extension said that a cancel was asked.
+    cancel_noticed: float | None = None
     # A settle was sent whose answer never came.
     settle_retried: bool = False
     # The run's own transaction (atomic=True) committed, its completion with it.
     committed: bool = False
     # Its slot on the board that the parent reads.
     slot: int | None = None
+
+    def finish(self, outcome: Outcome | None) -> bool:
+        """Set what is to be settled, once: False if that was decided before, by another thread."""
+        with _finishing:
+            if self.ending:
+                return False
+            self.ending = True
+            self.outcome = outcome
+            return True
 
     def note_progress(self, progress: dict[str, Any]) -> None:
         """Keep *progress* for the next extension. Raises PayloadError for what JSON lacks."""
@@ -207,6 +224,23 @@ def failed(
         delay_seconds=decided.delay_seconds,
         error=record,
     )
+
+
+def timed_out(job: Job, settings: conf.Settings, *, least_delay_seconds: float = 0.0) -> Outcome:
+    """Return the outcome of an attempt that ran past its time limit."""
+    claim = job.claim
+    started = clock.monotonic() if job.started is None else job.started
+    error = TimeLimitExceeded(
+        f"timeout: an attempt of {claim.task} must end within {claim.timeout:g} s"
+    )
+    task = registry.get(claim.task)
+    assert task is not None, "a task that was started is declared"
+    outcome = failed(job, task, started, error, settings)
+    record = None if outcome.error is None else replace(outcome.error, outcome="timeout")
+    if outcome.verb is Verb.BURY:
+        return replace(outcome, reason=DeathReason.TIMEOUT, error=record)
+    delay = max(outcome.delay_seconds, least_delay_seconds)
+    return replace(outcome, delay_seconds=delay, error=record)
 
 
 @dataclass(frozen=True, slots=True)

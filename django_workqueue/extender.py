@@ -62,6 +62,8 @@ class Extender:
                 self._on_refused(job)
             elif cancel_asked:
                 job.cancelled.set()
+                if job.cancel_noticed is None:
+                    job.cancel_noticed = clock.monotonic()
         self._write_progress(jobs)
         # From its beginning: a statement that waited for long counted the lease from there too.
         return max(self._lease_seconds / 3 - (clock.monotonic() - began), 0.0)

@@ -55,7 +55,7 @@ def _ack(store: BaseStore, jobs: Sequence[Job]) -> Iterator[Settled]:
     if not jobs:
         return
     try:
-        settled = store.ack([as_ack(job) for job in jobs])
+        settled = store.ack([as_ack(job, job.outcome) for job in jobs if job.outcome is not None])
     except REFUSED as error:
         if len(jobs) == 1:
             yield _minimal(store, jobs[0], error)
@@ -82,13 +82,12 @@ def _not_held(store: BaseStore, job: Job) -> Settled:
     return Settled(job, ResultOutcome.SUCCEEDED if written else UNKNOWN)
 
 
-def as_ack(job: Job) -> Ack:
+def as_ack(job: Job, outcome: Outcome) -> Ack:
     """Return what the store is told of a job that succeeded."""
-    assert job.outcome is not None
     return Ack(
         claim=job.claim,
-        value=job.outcome.value,
-        started_at=job.claim.moment(job.outcome.started),
+        value=outcome.value,
+        started_at=job.claim.moment(outcome.started),
     )
 
 

@@ -18,6 +18,7 @@ from .executor import (
     drop_unusable_connections,
     execute,
     tell_finished,
+    timed_out,
 )
 from .store import get_store
 
@@ -153,10 +154,14 @@ class Executors:
             self._show_begun(job)
             job.started = clock.monotonic()
             if job.claim.atomic:
-                execute_atomically(job, self._settings, self._lease_seconds)
+                outcome = execute_atomically(job, self._settings, self._lease_seconds)
             else:
-                job.outcome = execute(job, self._settings)
-        job.ending = True
+                outcome = execute(job, self._settings)
+            if job.timed_out and not job.committed:
+                outcome = timed_out(job, self._settings)
+            job.finish(outcome)
+        else:
+            job.finish(None)
         with self._changed:
             self._running.discard(job)
             self._done.append(job)

@@ -21,6 +21,7 @@ from django.db import connections
 from . import clock, conf, registry
 from .board import Board
 from .claimer import Claimer
+from .deadlines import look
 from .executor import Job, Outcome, Verb
 from .extender import DATABASE_FAULTS, Extender, fault_pause
 from .loop import Loop
@@ -71,6 +72,8 @@ class Ended(StrEnum):
     GRACE_OVER = "grace over"
     CUT = "cut"
     RECYCLE = "recycle"
+    # A task did not end when its time was over: it ends with the process.
+    STUCK = "stuck"
 
 
 EXIT_RECYCLE = 75
@@ -128,6 +131,9 @@ class Worker:
         self._claimed_count = 0
         self._fault_count = 0
         self._recycles = False
+        # A task outlived its time, and ends only with this process; those asked to be cancelled.
+        self._has_to_end = False
+        self._stuck: set[Job] = set()
         self._ended = Ended.DONE
         self._closed = False
 
@@ -189,16 +195,33 @@ class Worker:
         self.wakeup.attach()
         self._settle()
         self._claimer.release_strays(self._holds)
-        if self._signals or self._stop_asked is not None:
-            return self._wind_down()
+        look_again = self._look_for_overdue()
+        if self._stopping:
+            return min(self._wind_down(), look_again)
         room = self._room()
         claimed = self._claim(room) if room > 0 else 0
         if claimed:
-            return 0.0 if claimed < room else self.options.poll_seconds
+            return 0.0 if claimed < room else min(self.options.poll_seconds, look_again)
         if self._enough():
             self._stop_asked = clock.monotonic()
             return 0.0
-        return self._idle_seconds(room)
+        return min(self._idle_seconds(room), look_again)
+
+    def _look_for_overdue(self) -> float:
+        """Give up tasks whose time is over; return the seconds to the next look."""
+        overdue = look(self._in_flight(), self.settings, self.options.grace_seconds)
+        self._stuck |= set(overdue.stuck)
+        if overdue.given_up or overdue.stuck:
+            self._has_to_end = True
+        if overdue.given_up:
+            self._unwritten += overdue.given_up
+            self._settle()
+        return overdue.next_seconds
+
+    @property
+    def _stopping(self) -> bool:
+        """Whether this worker claims no more."""
+        return bool(self._signals) or self._has_to_end or self._stop_asked is not None
 
     def _room(self) -> int:
         room = self._executors.room
@@ -319,19 +342,24 @@ class Worker:
         if self._stop_asked is None:
             self._stop_asked = clock.monotonic()
             logger.info("worker stops", extra={"worker_id": self.id})
-        if self._signals and not self._grace_ends:
+        cut_short = self._signals or self._has_to_end
+        if cut_short and not self._grace_ends:
             self._grace_ends = clock.monotonic() + self.options.grace_seconds
-        unstarted = self._executors.take_unstarted() if self._signals else []
+        unstarted = self._executors.take_unstarted() if cut_short else []
         if unstarted:
             # Without an outcome they are settled by giving them back.
             for job in unstarted:
-                job.ending = True
+                job.finish(None)
             self._unwritten += unstarted
             return 0.0
         if not self._jobs:
+            if self._has_to_end:
+                self._ended = Ended.STUCK
             self._loop.stop()
             return 0.0
-        if self._out_of_time():
+        if self._out_of_time() or not set(self._in_flight()) - self._stuck:
+            if self._has_to_end and self._ended is not Ended.CUT:
+                self._ended = Ended.STUCK
             if self._parent is None:
                 self._cut()
                 self._settle()
@@ -355,14 +383,13 @@ class Worker:
         """
         now = clock.monotonic()
         for job in self._in_flight():
-            if not job.ending:
-                job.ending = True
-                job.outcome = Outcome(
-                    verb=Verb.RELEASE,
-                    started=job.started or now,
-                    ended=now,
-                    delay_seconds=CUT_DELAY_SECONDS,
-                )
+            back = Outcome(
+                verb=Verb.RELEASE,
+                started=job.started or now,
+                ended=now,
+                delay_seconds=CUT_DELAY_SECONDS,
+            )
+            if job.finish(back):
                 self._unwritten.append(job)
 
     # Without the database
@@ -373,7 +400,8 @@ class Worker:
         if not self._fault_count:
             logger.warning("database cannot be used", extra={"worker_id": self.id}, exc_info=error)
         self._fault_count += 1
-        ends = self._signals and (not self._jobs or self._out_of_time())
+        cut_short = self._signals or self._has_to_end
+        ends = cut_short and (not self._jobs or self._out_of_time())
         if not ends:
             return fault_pause(self._fault_count, self.options.lease_seconds)
         if self._fault_count >= LAST_TRIES:

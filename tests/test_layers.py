@@ -21,7 +21,8 @@ ORDER = """
     store
     wakeup locks limits results
     enqueueing tasks calls backend queues schedules outbox
-    board executor loop extender settler claimer atomically threads sweeper worker relay scheduler
+    board executor loop extender settler claimer deadlines
+    atomically threads sweeper worker relay scheduler
     presence supervisor doctor
     checks admin apps commands
     contrib testing

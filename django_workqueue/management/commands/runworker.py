@@ -10,7 +10,7 @@ import sys
 from argparse import ArgumentTypeError
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NoReturn
 
 from django.core.management.base import CommandError, CommandParser
 from django.utils.autoreload import get_child_arguments
@@ -136,14 +136,14 @@ class Command(WorkQueueCommand):
             return
         if ended is Ended.RECYCLE:
             sys.exit(EXIT_RECYCLE if parent is not None else 0)
+        if ended is Ended.STUCK:
+            self.stderr.write("a task outlived its time limit, and ends with this process")
+            leave(EXIT_RECYCLE if parent is not None else 1)
         # Bodies still run in threads, and their jobs are others' now: this process must end.
         self.stderr.write(f"stopped before every job had ended ({ended}); they were given back")
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
         if parent is not None:
-            os._exit(EXIT_GAVE_UP)
-        os._exit(1 if ended is Ended.CUT else 0)
+            leave(EXIT_GAVE_UP)
+        leave(1 if ended is Ended.CUT else 0)
 
     def _queues(self, text: str | None) -> tuple[str, ...] | None:
         if text is None:
@@ -251,6 +251,14 @@ def child_of() -> Parent | None:
         return None
     told = json.loads(text)
     return Parent(told["worker_id"], Board(told["board"], told["slots"]), told["alive"])
+
+
+def leave(code: int) -> NoReturn:
+    """End this process without waiting for the threads of its tasks."""
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def count_or_none(text: str) -> int:
