@@ -36,6 +36,8 @@ UNLOCKS: Final = {"postgresql": "COMMIT", "mysql": "UNLOCK TABLES", "sqlite": "C
 
 def cut_all() -> int:
     """End every connection to the test's database but this one; return how many there were."""
+    if connection.vendor == "sqlite":
+        return 0  # A file has none.
     with connection.cursor() as cursor:
         cursor.execute(OTHERS[connection.vendor])
         rows = cursor.fetchall()
