@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Final
 
+from django.db import DatabaseError
+
 from ..models import LiveJob
 from .base import BaseStore
+from .core import error_codes
 from .records import Hold
+
+logger = logging.getLogger("django_workqueue.store")
 
 CHANNEL: Final = "workqueue"
 """One fixed channel: names of queues may be longer than a channel's 63 bytes."""
+
+
+NOTIFICATIONS_FULL: Final = "54000"
+"""The SQLSTATE of a notification that the server has no room for."""
 
 
 class PostgreSQLStore(BaseStore):
@@ -31,6 +41,18 @@ class PostgreSQLStore(BaseStore):
     def read_moment_sql(self, sql: str) -> str:
         # Without USE_TZ, psycopg would return the session's local time with the zone cut off.
         return f"({sql} AT TIME ZONE 'UTC')"
+
+    def insert_rows(
+        self, sql: str, params: Sequence[Any], columns: str, ids: Sequence[Any], *, wake: bool
+    ) -> list[tuple[Any, ...]]:
+        try:
+            return super().insert_rows(sql, params, columns, ids, wake=wake)
+        except DatabaseError as error:
+            if not wake or NOTIFICATIONS_FULL not in error_codes(error):
+                raise
+            # Nothing was written: the server takes both or neither, in autocommit.
+            logger.warning("notification failed; a poll finds the job", exc_info=True)
+            return super().insert_rows(sql, params, columns, ids, wake=False)
 
     def insert_sql(self, statement: str, *, wake: bool) -> str:
         # One statement: a second one would cost a third of an enqueue's speed. The subselect is
