@@ -31,6 +31,16 @@ def run_with_context(context: Context, name: str, *args: Any) -> Any:
     return bodies[name](context, *args)
 
 
+@task(backoff=0, atomic=True)
+def run_atomically(name: str, *args: Any) -> Any:
+    return bodies[name](*args)
+
+
+@task(backoff=0, atomic=True, takes_context=True)
+def run_with_context_atomically(context: Context, name: str, *args: Any) -> Any:
+    return bodies[name](context, *args)
+
+
 @task(max_attempts=5, backoff=0, retry_on=(ValueError, Terminal), terminal_on=(UnicodeError,))
 def run_choosy(name: str) -> Any:
     return bodies[name]()
