@@ -41,8 +41,8 @@ class Page:
 
     @cached_property
     def prose(self) -> str:
-        """The text without its code."""
-        return _FENCE.sub("", self.text)
+        """The text with its code blanked out; what stands elsewhere keeps its place."""
+        return _without_code(self.text)
 
     def code(self, language: str) -> Iterator[Code]:
         ends = 0
@@ -54,11 +54,11 @@ class Page:
 
     def section(self, title: str) -> str:
         """Return the text under the heading *title*, up to the next of its level or above."""
-        heading = re.search(rf"^(#+) {re.escape(title)}$", self.text, re.MULTILINE)
-        assert heading is not None, f"{self} must have the heading {title!r}"
-        rest = self.text[heading.end() :]
-        following = re.search(rf"^#{{1,{len(heading[1])}}} ", rest, re.MULTILINE)
-        return rest[: following.start()] if following else rest
+        heading = re.search(rf"^(#+) {re.escape(title)}$", self.prose, re.MULTILINE)
+        assert heading is not None, f"{self.path.name} must have the heading {title!r}"
+        level = re.compile(rf"^#{{1,{len(heading[1])}}} ", re.MULTILINE)
+        following = level.search(self.prose, heading.end())
+        return self.text[heading.end() : following.start() if following else None]
 
     @cached_property
     def anchors(self) -> set[str]:
@@ -84,7 +84,7 @@ class Page:
 def rows(text: str) -> list[list[str]]:
     """Return the cells of every row of the tables in *text*, without their heads."""
     found = []
-    for block in re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE):
+    for block in re.findall(r"(?:^\|.*\|$\n?)+", _without_code(text), re.MULTILINE):
         lines = block.strip().splitlines()
         found += [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
     return found
@@ -101,6 +101,11 @@ def page(path: str) -> Page:
 
 def pages() -> list[Page]:
     return [Page(path) for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts]
+
+
+def _without_code(text: str) -> str:
+    """Return *text* with every character of its code but the ends of lines made a space."""
+    return _FENCE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
 
 
 def _identifier(label: str) -> str:
