@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.docpages import Code, Page, page, pages
+from tests.docpages import ROOT, Code, Page, page, pages
 
 PAGES = pages()
+README = Page(ROOT / "README.md")
 
 
 def python_samples() -> list[Any]:
@@ -21,6 +22,19 @@ def python_samples() -> list[Any]:
 @pytest.mark.parametrize(("where", "code"), python_samples())
 def test_python_sample_compiles(where: Page, code: Code) -> None:
     compile(code.text, f"{where}:{code.line}", "exec", dont_inherit=True)
+
+
+@pytest.mark.parametrize("where", [*PAGES, README], ids=lambda each: each.path.name)
+def test_every_install_command_works_before_the_first_release(where: Page) -> None:
+    commands = [
+        line
+        for code in where.code("console")
+        for line in code.text.splitlines()
+        if "pip install" in line and "django-workqueue" in line
+    ]
+    for command in commands:
+        assert "/django-workqueue" in command, "no index has it yet: it is installed from a clone"
+    assert not commands or "not on PyPI yet" in where.text
 
 
 def run_sample(path: str, index: int = 0) -> dict[str, Any]:
