@@ -21,11 +21,12 @@ from django.db import connections
 
 from . import clock, conf, presence
 from .board import Board
+from .ending import EXIT_GAVE_UP, EXIT_RECYCLE
 from .extender import DATABASE_FAULTS, fault_pause
 from .loop import Loop
 from .store import BaseStore, get_store
 from .sweeper import Sweeper
-from .worker import EXIT_GAVE_UP, EXIT_RECYCLE, new_worker_id
+from .worker import new_worker_id
 
 logger = logging.getLogger("django_workqueue.supervisor")
 

@@ -14,7 +14,6 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from django.db import connections
 
@@ -22,12 +21,14 @@ from . import clock, conf, registry
 from .board import Board
 from .claimer import Claimer
 from .deadlines import look
+from .ending import Ended, Ending
 from .executor import Job, Outcome, Verb
 from .extender import DATABASE_FAULTS, Extender, fault_pause
 from .loop import Loop
 from .settler import LOST, Settled, settle
 from .states import Place, ResultOutcome
 from .store import BaseStore, Hold, get_store
+from .suspects import Suspects
 from .sweeper import Sweeper
 from .threads import Executors
 from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
@@ -63,23 +64,6 @@ class Parent:
     board: Board
     # Readable, at its end, once the parent is gone.
     alive_descriptor: int
-
-
-class Ended(StrEnum):
-    """How a worker ended."""
-
-    DONE = "done"
-    GRACE_OVER = "grace over"
-    CUT = "cut"
-    RECYCLE = "recycle"
-    # A task did not end when its time was over: it ends with the process.
-    STUCK = "stuck"
-
-
-EXIT_RECYCLE = 75
-"""A child's exit code that asks its parent for another in its place."""
-EXIT_GAVE_UP = 76
-"""A child's exit code when running jobs were cut short: the parent gives them back."""
 
 
 def new_worker_id() -> str:
@@ -125,16 +109,10 @@ class Worker:
         self._jobs: dict[Hold, Job] = {}
         self._jobs_lock = threading.Lock()
         self._unwritten: list[Job] = []
-        self._signals = 0
-        self._stop_asked: float | None = None
-        self._grace_ends = 0.0
         self._claimed_count = 0
         self._fault_count = 0
-        self._recycles = False
-        # A task outlived its time, and ends only with this process; those asked to be cancelled.
-        self._has_to_end = False
-        self._stuck: set[Job] = set()
-        self._ended = Ended.DONE
+        self._ending = Ending(self.id, options.grace_seconds)
+        self._suspects = Suspects()
         self._closed = False
 
     # Life
@@ -151,13 +129,11 @@ class Worker:
             self._loop.run()
         finally:
             self._close()
-        if self._ended is Ended.DONE and self._recycles and not self._signals:
-            return Ended.RECYCLE
-        return self._ended
+        return self._ending.how
 
     def stop(self, count: int = 1) -> None:
         """Stop claiming and end; asked twice, at once. Safe in a signal handler."""
-        self._signals = max(self._signals, count)
+        self._ending.signal(count)
         # A signal may come when the worker has ended and its handler is still there.
         if not self._closed:
             self._loop.wake()
@@ -174,7 +150,7 @@ class Worker:
     def _close(self) -> None:
         for helper in self._helpers:
             helper.stop()
-        ended = self._ended is Ended.DONE
+        ended = not self._ending.bodies_run
         if ended:
             ended = self._executors.stop(timeout=self.options.grace_seconds)
         for helper in self._helpers:
@@ -196,34 +172,30 @@ class Worker:
         self._settle()
         self._claimer.release_strays(self._holds)
         look_again = self._look_for_overdue()
-        if self._stopping:
+        if self._ending.begun:
             return min(self._wind_down(), look_again)
+        self._start_suspect()
         room = self._room()
         claimed = self._claim(room) if room > 0 else 0
         if claimed:
             return 0.0 if claimed < room else min(self.options.poll_seconds, look_again)
         if self._enough():
-            self._stop_asked = clock.monotonic()
             return 0.0
         return min(self._idle_seconds(room), look_again)
 
     def _look_for_overdue(self) -> float:
         """Give up tasks whose time is over; return the seconds to the next look."""
         overdue = look(self._in_flight(), self.settings, self.options.grace_seconds)
-        self._stuck |= set(overdue.stuck)
         if overdue.given_up or overdue.stuck:
-            self._has_to_end = True
+            self._ending.must(overdue.stuck)
         if overdue.given_up:
             self._unwritten += overdue.given_up
             self._settle()
         return overdue.next_seconds
 
-    @property
-    def _stopping(self) -> bool:
-        """Whether this worker claims no more."""
-        return bool(self._signals) or self._has_to_end or self._stop_asked is not None
-
     def _room(self) -> int:
+        if self._suspects or any(job.claim.suspect for job in self._in_flight()):
+            return 0
         room = self._executors.room
         if self.options.max_jobs is not None:
             room = min(room, self.options.max_jobs - self._claimed_count)
@@ -231,11 +203,13 @@ class Worker:
 
     def _enough(self) -> bool:
         """Tell whether the worker came to its end by itself."""
-        if self.options.max_jobs is not None and self._claimed_count >= self.options.max_jobs:
-            self._recycles = True
-            return True
+        most = self.options.max_jobs
+        if most is not None and self._claimed_count >= most:
+            self._ending.enough(recycle=True)
         # The claim pass before this found nothing: what is ready is not for this worker.
-        return self.options.drain and not self._jobs and self.store.seconds_to_due() != 0.0
+        elif self.options.drain and not self._jobs and self.store.seconds_to_due() != 0.0:
+            self._ending.enough(recycle=False)
+        return self._ending.begun
 
     def _poll_seconds(self) -> float:
         rarer = TRUSTED_POLL_FACTOR if self.wakeup.trusted else 1
@@ -260,10 +234,17 @@ class Worker:
         with self._jobs_lock:
             self._jobs |= {job.claim.hold: job for job in jobs}
         self._claimed_count += len(jobs)
-        self._executors.put(jobs)
+        self._suspects.add(job for job in jobs if job.claim.suspect)
+        self._executors.put([job for job in jobs if not job.claim.suspect])
         if clock.monotonic() - jobs[0].claim.received > self.options.lease_seconds / 6:
             # The lease counts from when the claim was asked for, and much of it is over.
             self._extending.wake()
+
+    def _start_suspect(self) -> None:
+        """Start the next suspect once nothing else runs here; nothing else starts beside it."""
+        suspect = self._suspects.next(self._in_flight())
+        if suspect is not None:
+            self._executors.put([suspect])
 
     # Settling
 
@@ -339,42 +320,23 @@ class Worker:
 
     def _wind_down(self) -> float:
         """Give back what has not started, wait for what runs, at most ``grace_seconds``."""
-        if self._stop_asked is None:
-            self._stop_asked = clock.monotonic()
-            logger.info("worker stops", extra={"worker_id": self.id})
-        cut_short = self._signals or self._has_to_end
-        if cut_short and not self._grace_ends:
-            self._grace_ends = clock.monotonic() + self.options.grace_seconds
-        unstarted = self._executors.take_unstarted() if cut_short else []
-        if unstarted:
+        self._ending.begin()
+        if not self._ending.in_haste:
+            self._start_suspect()
+        elif unstarted := self._executors.take_unstarted() + self._suspects.take():
             # Without an outcome they are settled by giving them back.
             for job in unstarted:
                 job.finish(None)
             self._unwritten += unstarted
             return 0.0
-        if not self._jobs:
-            if self._has_to_end:
-                self._ended = Ended.STUCK
-            self._loop.stop()
-            return 0.0
-        if self._out_of_time() or not set(self._in_flight()) - self._stuck:
-            if self._has_to_end and self._ended is not Ended.CUT:
-                self._ended = Ended.STUCK
-            if self._parent is None:
-                self._cut()
-                self._settle()
-            # Else the parent gives back what runs, once this process and its bodies are gone.
-            self._loop.stop()
-            return 0.0
-        return min(self.options.poll_seconds, 0.1)
-
-    def _out_of_time(self) -> bool:
-        """Tell whether what still runs has to be cut short, and note how this worker ended."""
-        if self._signals >= 2:
-            self._ended = Ended.CUT
-        elif self._grace_ends and clock.monotonic() >= self._grace_ends:
-            self._ended = Ended.GRACE_OVER
-        return self._ended is not Ended.DONE
+        if self._jobs and not self._ending.over(self._in_flight()):
+            return min(self.options.poll_seconds, 0.1)
+        # A parent gives back what runs, once this process and its bodies are gone.
+        if self._jobs and self._parent is None:
+            self._cut()
+            self._settle()
+        self._loop.stop()
+        return 0.0
 
     def _cut(self) -> None:
         """Let what still runs be given back with its attempt refunded.
@@ -400,8 +362,7 @@ class Worker:
         if not self._fault_count:
             logger.warning("database cannot be used", extra={"worker_id": self.id}, exc_info=error)
         self._fault_count += 1
-        cut_short = self._signals or self._has_to_end
-        ends = cut_short and (not self._jobs or self._out_of_time())
+        ends = self._ending.in_haste and (not self._jobs or self._ending.over(self._in_flight()))
         if not ends:
             return fault_pause(self._fault_count, self.options.lease_seconds)
         if self._fault_count >= LAST_TRIES:

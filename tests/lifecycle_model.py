@@ -185,7 +185,8 @@ class Model:
             return self.bury(hold, "exhausted", error, now)
         self._charge(row, error)
         due = after(now, delay_seconds)
-        return self._wait(row, now, "scheduled", run_after=due, unknown_since=None)
+        ended = {"unknown_since": None, "suspect": False}
+        return self._wait(row, now, "scheduled", run_after=due, **ended)
 
     def bury(self, hold: Hold, reason: str, error: ErrorRecord, now: datetime) -> str:
         row = self.held(hold)

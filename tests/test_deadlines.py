@@ -13,12 +13,13 @@ import pytest
 
 from django_workqueue import clock
 from django_workqueue.deadlines import TIMEOUT_MARGIN_SECONDS, look
+from django_workqueue.ending import Ended
 from django_workqueue.executor import Job
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.states import State
 from django_workqueue.store import get_store
 from django_workqueue.tasks import Context
-from django_workqueue.worker import Ended, Worker
+from django_workqueue.worker import Worker
 from tests import jobs
 from tests.jobs import app, body
 from tests.processes import lines, wait_until, worker

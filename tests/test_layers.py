@@ -21,7 +21,7 @@ ORDER = """
     store
     wakeup locks limits results
     enqueueing tasks calls backend queues schedules outbox
-    board executor loop extender settler claimer deadlines
+    board executor loop extender settler claimer deadlines suspects ending
     atomically threads sweeper worker relay scheduler
     presence supervisor doctor
     checks admin apps commands

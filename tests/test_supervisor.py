@@ -243,3 +243,26 @@ def test_of_a_dead_childs_jobs_only_the_begun_are_charged(plan: Plan) -> None:
     assert rows == {"a": ("ready", 1, True, 1), "b": ("ready", 0, False, 0)}
     child.close()
     assert waiting.attempt == 1
+
+
+# Suspects
+
+
+@real
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_poison_job_takes_no_innocent_one_along(notes: Path, threads: int) -> None:
+    poison = app.exit_process.enqueue(137)
+    for number in range(14):
+        app.start_and_end.enqueue(str(notes), str(number), 0.2)
+
+    with worker("--processes", "1", "--threads", str(threads), *LONG) as process:
+        wait_until(lambda: LiveJob.objects.count() == 0, "the end of all")
+        assert not process.ended
+
+    dead = DeadJob.objects.get()
+    assert (str(dead.pk), dead.reason, dead.deaths, dead.attempt) == (poison.id, "lost", 2, 3)
+    ends = {line.split()[1] for line in lines(notes) if line.startswith("end")}
+    assert ends == {str(number) for number in range(14)}
+    assert Result.objects.count() == 14
+    # Each death but the first was the poison's alone.
+    assert max(Result.objects.values_list("attempts", flat=True)) <= 2

@@ -18,13 +18,14 @@ from django.test.utils import CaptureQueriesContext
 
 from django_workqueue import conf, registry
 from django_workqueue.compat import TaskResultStatus, task_finished
+from django_workqueue.ending import Ended
 from django_workqueue.exceptions import Retry, Snooze, Terminal
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.results import moment
 from django_workqueue.states import DeathReason, State
 from django_workqueue.store import get_store
 from django_workqueue.sweeper import sweep
-from django_workqueue.worker import Ended, Worker, new_worker_id
+from django_workqueue.worker import Worker, new_worker_id
 from tests import jobs
 from tests.jobs import app, body, raising
 from tests.store_faults import Fault, with_faults
@@ -439,9 +440,9 @@ def test_the_grace_begins_with_the_signal_not_with_the_last_of_max_jobs(gate: Ga
 
     with working(worker) as ended:
         assert gate.begun.wait(PATIENCE_SECONDS)
-        wait_until(lambda: worker._stop_asked is not None)
+        wait_until(lambda: worker._ending._began is not None)
         # Long ago, as after a job of an hour.
-        worker._stop_asked = -math.inf
+        worker._ending._began = -math.inf
         worker.stop()
         assert not threading.Event().wait(0.3)
         gate.go_on.set()

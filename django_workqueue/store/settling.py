@@ -81,6 +81,8 @@ class Settling(Claiming):
             state=State.SCHEDULED,
             run_after=self.moment(now, max(delay_seconds, 0.0)),
             unknown_since=None,
+            # It came to an end by itself: it was not the one.
+            suspect=False,
         )
 
     @transition

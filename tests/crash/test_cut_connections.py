@@ -16,10 +16,11 @@ from unittest import mock
 
 import pytest
 
+from django_workqueue.ending import Ended
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.tasks import Context, Retry, Snooze, Terminal
 from django_workqueue.threads import Executors
-from django_workqueue.worker import Ended, Options, Worker
+from django_workqueue.worker import Options, Worker
 from tests import driver_faults
 from tests.crash import tasks
 from tests.driver_faults import Driver, Moment

@@ -19,19 +19,13 @@ from django_workqueue import __version__, registry
 from django_workqueue.backend import WorkQueueBackend
 from django_workqueue.board import SLOTS_PER_EXECUTOR, Board
 from django_workqueue.compat import task_backends
+from django_workqueue.ending import EXIT_GAVE_UP, EXIT_RECYCLE, Ended
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.settler import Settled
 from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
 from django_workqueue.wakeup import TRUSTED_POLL_FACTOR, wakeup_for
-from django_workqueue.worker import (
-    EXIT_GAVE_UP,
-    EXIT_RECYCLE,
-    Ended,
-    Options,
-    Parent,
-    Worker,
-)
+from django_workqueue.worker import Options, Parent, Worker
 
 from ..base import USAGE, WorkQueueCommand
 
