@@ -5,12 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
+from datetime import datetime
 from typing import Any, ClassVar
 
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from ..models import LiveJob
+from ..models import LiveJob, Queue
+from ..states import Lane
 from .base import BaseStore
 from .core import M, statement
 from .records import Hold
@@ -83,6 +85,32 @@ class MySQLStore(BaseStore):
                 ids,
             )
             return list(cursor.fetchall())
+
+    def ready_queues(
+        self, lane: Lane, *, limit: int = 100, now: datetime | None = None
+    ) -> list[str]:
+        # A statement for each queue: within one, the name before is no constant, and every row of
+        # that queue is read to come to the next (seen: 1,571 reads for one queue of 1,500 rows).
+        q = self.quote
+        ready = (
+            f"SELECT {q('queue_name')} FROM {self.live_table} FORCE INDEX (workqueue_live_ready) "
+            f"WHERE {q('state')} = 'ready' AND {q('lane')} = %s"
+        )
+        first = f"ORDER BY {q('queue_name')} LIMIT 1"
+        paused = self.paused_queues(now)
+        names: list[str] = []
+        with self.connection.cursor() as cursor:
+            cursor.execute(f"{ready} {first}", [lane.value])
+            while len(names) < limit and (row := cursor.fetchone()) is not None:
+                if row[0] not in paused:
+                    names.append(row[0])
+                cursor.execute(f"{ready} AND {q('queue_name')} > %s {first}", [lane.value, row[0]])
+        return names
+
+    def paused_queues(self, now: datetime | None) -> set[str]:
+        """Return the names of the queues that are paused."""
+        paused = Queue._base_manager.using(self.alias).filter(paused_until__gt=self.moment(now))
+        return set(paused.values_list("name", flat=True))
 
     def claim_rows(
         self,
