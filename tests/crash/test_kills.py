@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -119,6 +122,33 @@ def test_dead_workers_leave_room_for_the_living(fleet: Fleet, ledger: Ledger) ->
     assert len(ledger.entries(START)) == 5
     fleet.start_one("--threads", "4")
     wait_until(started(ledger, 9), "the four again")
+
+
+def test_a_parent_killed_with_all_its_children_loses_nothing(fleet: Fleet, ledger: Ledger) -> None:
+    """Nobody is left who saw the children die: the lease is what tells."""
+    parent = fleet.start_one("--processes", "2", "--threads", "2")
+    ids = naps(ledger, LEASE_SECONDS, 4, max_attempts=5)
+    wait_until(started(ledger, 4), "four starts in two children")
+    children = {entry.pid for entry in ledger.entries(START)}
+    assert parent.pid not in children
+    parent.send(signal.SIGKILL)
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+    parent.end()
+    wait_until(lambda: not any(alive(pid) for pid in children), "the end of the children")
+    assert len(ledger.cut_short()) == 4
+    fleet.start_one("--threads", "4")
+    wait_until(lambda: not LiveJob.objects.exists(), "the end of every job")
+    assert Result.objects.filter(attempts=2).count() == 4
+    assert ledger.started() == {str(job_id): 2 for job_id in ids}
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return not Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].startswith(" Z")
 
 
 def test_a_worker_stopped_past_its_lease_changes_nothing_when_it_goes_on(

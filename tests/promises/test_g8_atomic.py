@@ -75,20 +75,22 @@ def test_g8_control_without_atomic_the_write_is_there_twice(
 def test_g8_every_job_counts_once_through_kills_and_cuts(
     counter: None, fleet: Fleet, ledger: Ledger
 ) -> None:
-    assert_counts_once(fleet, ledger, job_count=60, kill_count=2)
+    assert_counts_once(fleet, ledger, job_count=60, kill_count=2, length=0.05)
 
 
 @pytest.mark.soak
 def test_g8_five_hundred_jobs_count_to_five_hundred(
     counter: None, fleet: Fleet, ledger: Ledger
 ) -> None:
-    assert_counts_once(fleet, ledger, job_count=500, kill_count=5)
+    assert_counts_once(fleet, ledger, job_count=500, kill_count=5, length=0.02)
 
 
-def assert_counts_once(fleet: Fleet, ledger: Ledger, *, job_count: int, kill_count: int) -> None:
+def assert_counts_once(
+    fleet: Fleet, ledger: Ledger, *, job_count: int, kill_count: int, length: float
+) -> None:
     threads = ("--threads", "2")
     _, *doomed = fleet.start(*threads, count=1 + kill_count)
-    add(tasks.add_one, ledger, job_count, 0.05)
+    add(tasks.add_one, ledger, job_count, length)
     for worker in doomed:
         wait_until(functools.partial(runs_one, worker.pid, ledger), "a run in it")
         kill_group(worker)
