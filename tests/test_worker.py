@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import time_machine
 from django.contrib.auth.models import Group
+from django.core.management import call_command
 from django.db import InternalError, OperationalError, connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 
@@ -29,6 +31,7 @@ from django_workqueue.worker import Worker, new_worker_id
 from tests import jobs
 from tests.jobs import app, body, raising
 from tests.store_faults import Fault, with_faults
+from tests.threads import in_thread
 from tests.timescale import LEASE_SECONDS, PATIENCE_SECONDS
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -422,6 +425,30 @@ def test_after_its_grace_what_still_runs_goes_back_uncharged_and_a_second_late(
     assert "lease lost" not in jobs.logged(caplog)
 
 
+def test_a_coroutine_that_outlasts_the_grace_goes_back_too(gate: Gate) -> None:
+    """Case A 30."""
+
+    async def wait_on() -> str:
+        gate.begun.set()
+        while not gate.go_on.is_set():
+            await asyncio.sleep(0.01)
+        return "done"
+
+    result = app.arun.enqueue(body(wait_on))
+    worker = jobs.new_worker(drain=False, grace_seconds=0.1)
+
+    with working(worker) as ended:
+        assert gate.begun.wait(PATIENCE_SECONDS)
+        worker.stop()
+        wait_until(lambda: ended)
+        job = jobs.live(result)
+        gate.go_on.set()
+
+    assert ended == [Ended.GRACE_OVER]
+    assert (job.state, job.attempt, job.token) == (State.SCHEDULED, 0, None)
+    assert not Result.objects.exists()
+
+
 def test_a_second_stop_gives_everything_back_at_once(gate: Gate) -> None:
     result = jobs.enqueue(gate)
     worker = jobs.new_worker(drain=False, grace_seconds=3_600)
@@ -546,6 +573,25 @@ def test_after_the_grace_for_unknown_tasks_a_held_job_is_dead(bad: str) -> None:
     dead = jobs.dead(result)
     assert dead.reason == ("unknown_task" if bad == "task" else "bad_arguments")
     assert dead.attempt == 0
+
+
+def test_a_job_dead_of_its_unknown_task_runs_when_it_is_requeued_where_the_task_is_known(
+    forgotten: Any, tmp_path: Any
+) -> None:
+    """Case A 26: code older than the job throws nothing away."""
+    result = app.note.enqueue(str(tmp_path / "file"), "ran")
+    jobs.drain()
+    get_store().bury_unknown(0)
+    dead = jobs.dead(result)
+    assert (dead.reason, dead.payload["args"][1]) == ("unknown_task", "ran")
+    assert f"unknown task {app.note.module_path}" in dead.errors[0]["message"]
+
+    forgotten()
+    assert get_store().requeue(dead.pk)
+    jobs.drain()
+
+    assert (tmp_path / "file").read_text() == "ran\n"
+    assert jobs.finished(result).attempts == 1
 
 
 # Faults of the database
@@ -759,6 +805,32 @@ def test_an_idle_worker_polls_on_while_another_connection_holds_the_write_lock(
         holder.join(PATIENCE_SECONDS)
 
     assert jobs.logged(caplog) == []
+
+
+@pytest.mark.vendor("postgresql")
+def test_a_worker_starts_and_works_while_a_dump_reads_the_tables() -> None:
+    """Case E 114: it runs no DDL, which would wait for the dump and hold up all behind it."""
+    result = jobs.enqueue(lambda: 1)
+    dumping, done = threading.Event(), threading.Event()
+
+    def dump() -> None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("LOCK TABLE workqueue_livejob, workqueue_result IN ACCESS SHARE MODE")
+            dumping.set()
+            assert done.wait(PATIENCE_SECONDS)
+
+    ended = in_thread(dump)
+    assert dumping.wait(PATIENCE_SECONDS)
+    try:
+        call_command("runworker", drain=True, verbosity=0)
+        assert jobs.finished(result).value == 1
+        # The control: DDL would wait.
+        with pytest.raises(OperationalError, match="timeout"), connection.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '10ms'")
+            cursor.execute("ALTER TABLE workqueue_livejob SET (fillfactor = 90)")
+    finally:
+        done.set()
+        ended()
 
 
 # Signals

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from django.db.models import F, Q, QuerySet
 
 from ..models import SPENT, DeadJob, LiveJob, Lock, Worker
-from ..states import DeathReason, HeldReason, Lane, State
+from ..states import NOT_RUNNING, DeathReason, HeldReason, Lane, State
 from .core import delete_rows, statement, transition
 from .records import ErrorRecord, Swept, with_error
 from .settling import UNHELD, Settling
@@ -32,9 +32,12 @@ class Sweeping(Settling):
         return Q(state=State.RUNNING, lease_expires_at__lte=self.moment(now))
 
     def expired(self, *, now: datetime | None = None) -> Q:
-        """Past ``expires_at`` and not held by a living lease; a lapsed running job is."""
+        """Past ``expires_at`` and not held by a living lease; a lapsed running job is.
+
+        The states by name: one that newer code wrote is left alone.
+        """
         return Q(expires_at__lte=self.moment(now)) & (
-            ~Q(state=State.RUNNING) | self.lapsed(now=now)
+            Q(state__in=NOT_RUNNING) | self.lapsed(now=now)
         )
 
     # Whether the leases' ends mean anything

@@ -18,6 +18,7 @@ from tests.factories import (
     at,
     claim,
     dead,
+    error,
     finished,
     held,
     insert,
@@ -200,3 +201,19 @@ def test_a_claims_moments_follow_its_own_clock_from_the_databases(store: BaseSto
     taken = running(store)
     assert taken.moment(taken.received + 2.5) == at(2.5)
     assert taken.moment(taken.received - 1) == T0
+
+
+def test_numbers_beyond_32_bits_are_numbers(store: BaseStore) -> None:
+    # Case 116. Ids are UUIDs, and no sequence is used: the fence is what rises for ever.
+    far = 2**31 + 5
+    job_id = insert(store)
+    LiveJob.objects.filter(pk=job_id).update(fence=far)
+    for number in range(3):
+        (taken,) = claim(store, now=at(2 * number))
+        assert taken.fence == far + number + 1
+        assert store.extend([taken], 30, now=at(2 * number)) == {taken.hold: False}
+        store.release(taken, now=at(2 * number + 1))
+    (taken,) = claim(store, now=at(9))
+    store.bury(taken, DeathReason.TERMINAL, error(taken), now=at(10))
+    assert store.requeue(taken.id, now=at(11)) is True
+    assert row(job_id)["fence"] == far + 4
