@@ -430,8 +430,7 @@ def test_a_coroutine_that_outlasts_the_grace_goes_back_too(gate: Gate) -> None:
 
     async def wait_on() -> str:
         gate.begun.set()
-        while not gate.go_on.is_set():
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(gate.go_on.wait, PATIENCE_SECONDS)
         return "done"
 
     result = app.arun.enqueue(body(wait_on))
@@ -827,7 +826,7 @@ def test_a_worker_starts_and_works_while_a_dump_reads_the_tables() -> None:
         # The control: DDL would wait.
         with pytest.raises(OperationalError, match="timeout"), connection.cursor() as cursor:
             cursor.execute("SET lock_timeout = '10ms'")
-            cursor.execute("ALTER TABLE workqueue_livejob SET (fillfactor = 90)")
+            cursor.execute("ALTER TABLE workqueue_livejob ALTER COLUMN suspect SET DEFAULT false")
     finally:
         done.set()
         ended()

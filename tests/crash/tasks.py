@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from django.db.models import F
@@ -40,6 +41,17 @@ def nap(context: Context, path: str, seconds: float) -> str:
     time.sleep(seconds)
     note(path, ledger.END, context)
     return "slept"
+
+
+@task(takes_context=True, backoff=0)
+def work_on(context: Context, path: str, marker: str) -> None:
+    """Say again and again that it works, until there is a file *marker*.end."""
+    note(path, ledger.START, context)
+    while not Path(f"{marker}.end").exists():
+        with Path(marker).open("a") as file:
+            file.write(".")
+        time.sleep(0.01)
+    note(path, ledger.END, context)
 
 
 @task(takes_context=True, backoff=0, max_attempts=3)
