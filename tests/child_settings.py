@@ -5,7 +5,10 @@ WORKQUEUE_TEST_QUEUES    the queues of TASKS, with commas (default: any)
 """
 
 from tests.settings import *  # noqa: F403
-from tests.settings import TASKS, env
+from tests.settings import DATABASES, TASKS, env
+
+# The other database is made only for tests that use it, and MySQL's checks would look for it.
+DATABASES = {"default": DATABASES["default"]}
 
 WORKQUEUE = env.json("WORKQUEUE_TEST_SETTINGS", {})
 TASKS["default"]["QUEUES"] = env.list("WORKQUEUE_TEST_QUEUES", default=[])

@@ -318,11 +318,13 @@ def test_many_killed_workers_leave_nothing_running(notes: Path, tmp_path: Path) 
 
 @real
 def test_workers_side_by_side_run_each_job_once(notes: Path) -> None:
-    app.note.enqueue_many([((str(notes), str(number)), {}) for number in range(100)])
-
-    with running("runworker", "--drain") as one, running("runworker", "--drain") as two:
+    with worker() as one, worker() as two:
+        app.note.enqueue_many([((str(notes), str(number)), {}) for number in range(100)])
+        wait_until(lambda: Result.objects.count() == 100)
         for process in (one, two):
+            process.send(signal.SIGTERM)
             assert process.end() == 0, process.output
+            assert "succeeded" in process.output, "the other did it all: nothing was tested"
             assert "locked" not in process.output
             assert "IntegrityError" not in process.output
 

@@ -6,10 +6,12 @@ without the caller's earlier ones (O1).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
+from django.contrib.auth.models import Group
 from django.db import IntegrityError, OperationalError, connection, transaction
 
 from django_workqueue.states import DeathReason
@@ -17,6 +19,9 @@ from django_workqueue.store import Ack, BaseStore, get_store
 from django_workqueue.store.core import OWN_RETRIES
 from tests import sound
 from tests.factories import at, claim, dead, error, insert, new_job, running
+from tests.jobs import app
+from tests.threads import in_thread
+from tests.timescale import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -194,3 +199,38 @@ def test_a_drivers_error_is_told_by_its_number_beside_any_sqlstate(number: int) 
         if sqlstate is not None:
             cause.sqlstate = sqlstate  # type: ignore[attr-defined]  # as the driver does
         assert store.is_conflict(raised)
+
+
+@pytest.mark.vendor("mysql")
+def test_a_real_deadlock_takes_the_callers_row_with_the_job() -> None:
+    """Case O1: both rows or neither, and the caller sees the error."""
+    keyed = app.echo.using(unique_key="k")
+    Group.objects.create(name="wanted by both")
+    has_the_key, has_the_row = threading.Event(), threading.Event()
+
+    def rewrite() -> None:
+        Group.objects.filter(name="wanted by both").update(name="wanted by both.")
+
+    def heavier() -> str:
+        """Write so much more that InnoDB makes the other one the victim."""
+        with transaction.atomic():
+            Group.objects.bulk_create([Group(name=f"order {n}") for n in range(200)])
+            job_id: str = keyed.enqueue("heavier").id
+            has_the_key.set()
+            assert has_the_row.wait(PATIENCE_SECONDS)
+            rewrite()
+        return job_id
+
+    other = in_thread(heavier)
+    with pytest.raises(OperationalError) as caught, transaction.atomic():
+        Group.objects.create(name="mine")
+        rewrite()
+        has_the_row.set()
+        assert has_the_key.wait(PATIENCE_SECONDS)
+        keyed.enqueue("mine")
+
+    assert caught.value.args[0] == 1213
+    job_id = other()
+    assert [str(each) for each in sound.rows()["live"]] == [job_id]
+    assert not Group.objects.filter(name="mine").exists()
+    assert Group.objects.filter(name="wanted by both.").exists()

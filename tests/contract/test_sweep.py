@@ -315,3 +315,13 @@ def test_workers_not_seen_for_long_are_forgotten(store: BaseStore) -> None:
         Worker.objects.create(id=name, host="h", pid=1, started_at=at(0), last_seen_at=at(seconds))
     assert store.forget_workers(60, now=at(60)) == 1
     assert [worker.id for worker in Worker.objects.all()] == ["b"]
+
+
+def test_a_worker_that_was_forgotten_has_its_jobs_taken_back_all_the_same(
+    store: BaseStore,
+) -> None:
+    Worker.objects.create(id="w1", host="h", pid=1, started_at=at(0), last_seen_at=at(0))
+    taken = running(store, worker_id="w1", lease_seconds=5)
+    assert store.forget_workers(1, now=at(4)) == 1
+    assert [each.id for each in store.reclaim(now=at(5))] == [taken.id]
+    assert row(taken.id)["errors"][-1]["worker"] == "w1"

@@ -17,9 +17,6 @@ if _skew_seconds := env.float("WORKQUEUE_TEST_SKEW_SECONDS", 0):
     _wrong = datetime.now(UTC) + timedelta(seconds=_skew_seconds)
     time_machine.travel(_wrong, tick=True).start()
 
-# The other database is made only for tests that use it, and MySQL's checks would look for it.
-DATABASES = {"default": DATABASES["default"]}
-
 _busy_seconds = env.float("WORKQUEUE_TEST_BUSY_SECONDS", 0)
 if _busy_seconds and DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["OPTIONS"]["timeout"] = _busy_seconds

@@ -44,6 +44,17 @@ def nap(context: Context, path: str, seconds: float) -> str:
 
 
 @task(takes_context=True, backoff=0)
+def reckon(context: Context, path: str, seconds: float) -> int:
+    """Keep the processor busy in Python, without a pause in which another thread could run."""
+    note(path, ledger.START, context)
+    ends, number = time.monotonic() + seconds, 1
+    while time.monotonic() < ends:
+        number = number * 31 % 1_000_003
+    note(path, ledger.END, context)
+    return number
+
+
+@task(takes_context=True, backoff=0)
 def work_on(context: Context, path: str, marker: str) -> None:
     """Say again and again that it works, until there is a file *marker*.end."""
     note(path, ledger.START, context)

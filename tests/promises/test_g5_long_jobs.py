@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from django_workqueue.models import LiveJob, Result
+from tests.crash import tasks
 from tests.crash.fleet import Fleet
 from tests.ledger import Ledger
 from tests.processes import wait_until
@@ -43,6 +46,20 @@ def assert_runs_once(fleet: Fleet, ledger: Ledger, *, leases: int, idle_count: i
     assert Result.objects.get(pk=job_id).attempts == 1
     # Three a lease, less the last; and the claim's own.
     assert len(ends) >= 2 * leases
+
+
+@pytest.mark.soak
+def test_g5_bodies_that_give_up_no_processor_do_not_starve_the_renewal(
+    fleet: Fleet, ledger: Ledger
+) -> None:
+    """The trap of a renewal on a thread that starves: eight bodies that only reckon."""
+    calls: Any = [((str(ledger), 3 * LEASE_SECONDS), {})] * 8
+    ids = [str(each.id) for each in tasks.reckon.enqueue_many(calls)]
+    fleet.start_one("--threads", "8", "--no-sweep")
+    wait_until(starts(ledger, 8), "eight starts")
+    fleet.start_one()
+    wait_until(lambda: Result.objects.count() == 8, "the ends")
+    assert ledger.started() == dict.fromkeys(ids, 1)
 
 
 def test_g5_control_without_extending_it_runs_twice(fleet: Fleet, ledger: Ledger) -> None:

@@ -149,6 +149,26 @@ def test_keys_in_any_order_deadlock_nobody(store: BaseStore, together: Together)
             store.cancel(job_id)
 
 
+@pytest.mark.vendor("postgresql", "mysql")
+def test_an_extender_and_a_settler_of_the_same_jobs_deadlock_nobody(
+    store: BaseStore, together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A deadlock would be tried again by itself, and cost a pause: here it is an error.
+    monkeypatch.setattr(type(store), "is_conflict", lambda store, error: False)
+    for _ in range(ROUNDS):
+        store.insert([new_job() for _ in range(60)])
+        taken = claim(store, now=None, limit=60)
+        acks = [Ack(claim=each, value="1") for each in taken]
+        _, settled, _ = together(
+            [
+                lambda each, taken=taken: each.extend(taken, 60),
+                lambda each, acks=acks: each.ack(acks[::-1]),
+                lambda each, taken=taken: each.mark_started(taken[::-1]),
+            ]
+        )
+        assert len(settled) == 60
+
+
 def test_promoters_and_sweepers_at_once_move_each_row_once(
     store: BaseStore, together: Together
 ) -> None:
