@@ -11,9 +11,9 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, transaction
 
-from django_workqueue import atomically, conf
+from django_workqueue import atomically, clock, conf
 from django_workqueue.exceptions import Retry, Snooze
-from django_workqueue.executor import Job
+from django_workqueue.executor import Job, Outcome
 from django_workqueue.models import LiveJob, Result
 from django_workqueue.states import DeathReason
 from django_workqueue.store import get_store
@@ -38,13 +38,11 @@ def written() -> int:
     return Group.objects.count()
 
 
-def run(result: Any, lease_seconds: float = 30.0) -> Job:
-    """Claim the job of *result* and run it, in this thread; return it."""
+def run(result: Any, lease_seconds: float = 30.0) -> Outcome | None:
+    """Claim the job of *result* and run it, in this thread; return its outcome."""
     (claim,) = jobs.claim(lease_seconds=lease_seconds)
     assert str(claim.id) == result.id
-    job = Job(claim)
-    atomically.execute_atomically(job, conf.current(), lease_seconds)
-    return job
+    return atomically.execute_atomically(Job(claim), conf.current(), lease_seconds)
 
 
 def error_of_the_only_death(result: Any) -> Any:
@@ -238,7 +236,7 @@ def test_a_body_that_ends_the_transaction_itself_finishes_nothing(
 def test_on_sqlite_a_run_is_bounded_by_half_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the only write lock, and no lease can be extended meanwhile."""
     now = [0.0]
-    monkeypatch.setattr(atomically.clock, "monotonic", lambda: now[0])
+    monkeypatch.setattr(clock, "monotonic", lambda: now[0])
 
     def slow() -> None:
         write()
@@ -246,12 +244,12 @@ def test_on_sqlite_a_run_is_bounded_by_half_a_lease(monkeypatch: pytest.MonkeyPa
         Group.objects.create(name="late")
 
     result = enqueue(slow, max_attempts=1)
-    job = run(result, lease_seconds=30.0)
+    outcome = run(result, lease_seconds=30.0)
 
     assert written() == 0
-    assert job.outcome is not None
-    assert job.outcome.error is not None
-    assert job.outcome.error.exception_class.endswith("TransactionTooLong")
+    assert outcome is not None
+    assert outcome.error is not None
+    assert outcome.error.exception_class.endswith("TransactionTooLong")
 
 
 @pytest.fixture(params=["the default level", "REPEATABLE READ"])
@@ -321,5 +319,6 @@ def test_o8_a_run_of_three_leases_and_seven_plain_ones_beside_it_start_once(leve
         jobs.drain(threads=8, sweep=True, lease_seconds=LEASE_SECONDS)
 
     assert sorted(starts) == names
-    assert list(Result.objects.values_list("attempts", "errors")) == [(1, [])] * 8
+    rows: Any = Result.objects.values_list("attempts", "errors")
+    assert list(rows) == [(1, [])] * 8
     assert written() == 1

@@ -10,6 +10,7 @@ import signal
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -107,7 +108,7 @@ def test_o6_a_cancel_that_was_asked_and_then_an_unknown_task(store: BaseStore) -
         worker._claim(room=1)
     assert store.cancel(job_id) == CancelAnswer.ASKED
     worker.run()
-    result = Result.objects.get(pk=job_id)
+    result: Any = Result.objects.get(pk=job_id)
     assert (result.outcome, result.attempts, result.worker_ids) == ("cancelled", 0, [])
     assert place(job_id) == "finished"
     assert not DeadJob.objects.exists()
