@@ -1,4 +1,6 @@
-"""What a child shows its parent: which jobs its slots run. Shared memory, read after a death.
+"""What a child and its parent show each other: which jobs run, and how the child is to end.
+
+Shared memory, which outlives the child.
 
 A slot is written before a body runs and cleared after it ended, so the parent of a child that
 died knows which of its jobs had started, whatever ended it.
@@ -20,6 +22,8 @@ SLOTS_PER_EXECUTOR: Final = 4
 """A job keeps its slot until it is settled, while its executor goes on to the next."""
 SLOT: Final = struct.Struct("=?7x16s16s")
 HEADER_BYTES: Final = 8
+READY, END, ASKED = range(3)
+"""Bytes of the header: the child is up; the exit code it chose, plus one; stops asked of it."""
 
 
 class Board:
@@ -41,7 +45,16 @@ class Board:
 
     def show_ready(self) -> None:
         """Say that the child came so far that its start did not fail."""
-        self._memory[0] = 1
+        self._memory[READY] = 1
+
+    def show_end(self, code: int) -> None:
+        """Say with which exit code the worker ends, which a task's own exit cannot say."""
+        self._memory[END] = code + 1
+
+    @property
+    def asked(self) -> int:
+        """How often the parent asked the child to stop."""
+        return self._memory[ASKED]
 
     def begin(self, slot: int, hold: Hold) -> None:
         offset = HEADER_BYTES + slot * SLOT.size
@@ -56,7 +69,16 @@ class Board:
 
     @property
     def ready(self) -> bool:
-        return bool(self._memory[0])
+        return bool(self._memory[READY])
+
+    @property
+    def end_code(self) -> int | None:
+        """The exit code that the worker chose; None if something else ended its process."""
+        return self._memory[END] - 1 if self._memory[END] else None
+
+    def ask_stop(self, count: int) -> None:
+        """Say that the signal which follows is the *count*-th stop."""
+        self._memory[ASKED] = count
 
     def running(self) -> list[Hold]:
         """Return the holds whose bodies had begun and not ended."""

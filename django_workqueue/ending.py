@@ -103,6 +103,11 @@ class Ending:
         return self._ended
 
     @property
+    def drained(self) -> bool:
+        """Whether it ended by itself, and no other is to take the place."""
+        return self._enough and not self._recycles and not self.in_haste
+
+    @property
     def bodies_run(self) -> bool:
         """Whether tasks still run in threads, so that only the process's end is theirs."""
         return self.how not in (Ended.DONE, Ended.RECYCLE)

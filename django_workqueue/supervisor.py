@@ -167,7 +167,7 @@ class Supervisor:
                 continue
             self._children.remove(child)
             self._ended.append(child)
-            code = child.process.returncode
+            code = child.board.end_code
             if child.board.ready:
                 self._failed_starts = 0
             if code == 0 and self.plan.drain:
@@ -199,6 +199,7 @@ class Supervisor:
         while self._forwarded < min(self._signals, 2):
             self._forwarded += 1
             for child in self._children:
+                child.board.ask_stop(self._forwarded)
                 child.process.send_signal(signal.SIGTERM)
         grace = 0.0 if self._signals >= 2 else self.plan.grace_seconds
         if now - self._stop_asked >= grace + KILL_MARGIN_SECONDS:
@@ -210,9 +211,9 @@ class Supervisor:
 
     def _give_back(self, child: Child) -> None:
         """Give back the jobs of a child that ended, by what it had started and how it ended."""
-        code = child.process.returncode
         begun = child.board.running()
-        on_purpose = child.killed or code in (EXIT_RECYCLE, EXIT_GAVE_UP)
+        # By the board, since a task may end its process with the same exit code.
+        on_purpose = child.killed or child.board.end_code in (EXIT_RECYCLE, EXIT_GAVE_UP)
         count = self._store.release_strays(child.worker_id, () if on_purpose else set(begun))
         lost = self._store.lose(child.worker_id, child.told)
         if count or lost:

@@ -133,10 +133,19 @@ class Worker:
 
     def stop(self, count: int = 1) -> None:
         """Stop claiming and end; asked twice, at once. Safe in a signal handler."""
+        parent = self._parent
+        if parent is not None:
+            # A service manager may send its one stop to every process: the parent counts them.
+            count = max(parent.board.asked, 1)
         self._ending.signal(count)
         # A signal may come when the worker has ended and its handler is still there.
         if not self._closed:
             self._loop.wake()
+
+    @property
+    def drained(self) -> bool:
+        """Whether it ended because nothing was due any more."""
+        return self._ending.drained
 
     def _watch_parent(self) -> None:
         """Stop when the parent is gone. Then nobody gives back what this process has to cut."""

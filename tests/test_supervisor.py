@@ -13,12 +13,15 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from django_workqueue.board import Board
-from django_workqueue.models import DeadJob, LiveJob, Result, Worker
+from django_workqueue.ending import EXIT_GAVE_UP, EXIT_RECYCLE
+from django_workqueue.models import DeadJob, LiveJob, Result
+from django_workqueue.models import Worker as WorkerRow
 from django_workqueue.store import get_store
 from django_workqueue.supervisor import MAX_FAILED_STARTS, Plan, Supervisor
+from django_workqueue.worker import Options, Parent, Worker
 from tests import factories
 from tests.jobs import app
-from tests.processes import Process, lines, wait_until, worker
+from tests.processes import ROOT, Process, environment, lines, wait_until, worker
 from tests.timescale import GRACE_SECONDS, PATIENCE_SECONDS
 
 real = pytest.mark.usefixtures("transactional_db")
@@ -60,8 +63,8 @@ def child_that_runs(process: Process, notes: Path) -> int:
 
 
 def wait_until_shown(worker_id: str) -> int:
-    wait_until(lambda: Worker.objects.filter(pk=worker_id).exists(), "the worker's row")
-    return Worker.objects.get(pk=worker_id).pid
+    wait_until(lambda: WorkerRow.objects.filter(pk=worker_id).exists(), "the worker's row")
+    return WorkerRow.objects.get(pk=worker_id).pid
 
 
 @real
@@ -152,6 +155,76 @@ def test_children_replace_themselves_after_max_jobs_and_a_drain_ends(notes: Path
 
     assert sorted(lines(notes)) == [str(number) for number in range(7)]
     assert LiveJob.objects.count() == 0
+
+
+@real
+@pytest.mark.parametrize("code", [0, EXIT_RECYCLE, EXIT_GAVE_UP])
+def test_a_task_that_exits_as_a_worker_does_is_charged_all_the_same(code: int) -> None:
+    poison = app.exit_process.enqueue(code)
+    with worker("--processes", "1", "--threads", "1", "--drain", *LONG) as process:
+        assert process.end() == 0
+
+    dead = DeadJob.objects.get(pk=poison.id)
+    assert (dead.reason, dead.attempt) == ("lost", 3)
+
+
+@real
+def test_a_child_that_a_signal_stopped_does_not_end_the_drain(notes: Path, go_on: Path) -> None:
+    app.start_and_wait.enqueue(str(notes), "a", str(go_on))
+    with worker("--processes", "1", "--threads", "1", "--drain", *LONG) as process:
+        child = child_that_runs(process, notes)
+        app.note.enqueue(str(notes), "later")
+        os.kill(child, signal.SIGTERM)
+        wait_until(lambda: pending_signals(child) == 0, "the delivery")
+        go_on.touch()
+
+        assert process.end() == 0
+    assert LiveJob.objects.count() == 0
+
+
+@real
+def test_one_stop_sent_to_every_process_is_one_stop() -> None:
+    board = Board.create(4)
+    reader, writer = os.pipe()
+    child = Worker(Options(), parent=Parent("w", board, reader))
+
+    # A service manager's own, and then the parent's.
+    child.stop(1)
+    board.ask_stop(1)
+    child.stop(2)
+    child._ending.begin()
+    assert not child._ending.over([])
+
+    board.ask_stop(2)
+    child.stop(3)
+    assert child._ending.over([])
+    child.wakeup.close()
+    board.close()
+    os.close(reader)
+    os.close(writer)
+
+
+@real
+def test_workers_go_on_when_nobody_reads_what_they_print(notes: Path) -> None:
+    for number in range(3):
+        app.note.enqueue(str(notes), str(number))
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "django", "runworker", "--processes", "1", "--drain"],
+        cwd=ROOT,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        timeout=2 * PATIENCE_SECONDS,
+        check=False,
+    )
+
+    os.close(writer)
+    assert done.returncode == 0, done.stderr
+    assert sorted(lines(notes)) == ["0", "1", "2"]
 
 
 @real

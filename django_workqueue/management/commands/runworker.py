@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from argparse import ArgumentTypeError
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
@@ -126,18 +127,21 @@ class Command(WorkQueueCommand):
             if store is not None:
                 self._say_start(options, store, f"worker {worker.id}", f"{options.threads} threads")
             ended = worker.run()
-        if ended is Ended.DONE:
-            return
-        if ended is Ended.RECYCLE:
-            sys.exit(EXIT_RECYCLE if parent is not None else 0)
-        if ended is Ended.STUCK:
-            self.stderr.write("a task outlived its time limit, and ends with this process")
-            leave(EXIT_RECYCLE if parent is not None else 1)
-        # Bodies still run in threads, and their jobs are others' now: this process must end.
-        self.stderr.write(f"stopped before every job had ended ({ended}); they were given back")
+        code = exit_code(ended)
         if parent is not None:
-            leave(EXIT_GAVE_UP)
-        leave(1 if ended is Ended.CUT else 0)
+            code = child_exit_code(ended, drained=worker.drained)
+            parent.board.show_end(code)
+        if ended in {Ended.DONE, Ended.RECYCLE}:
+            if code:
+                sys.exit(code)
+            return
+        # Bodies still run in threads, and their jobs are others' now: this process must end.
+        told = f"stopped before every job had ended ({ended}); they were given back"
+        if ended is Ended.STUCK:
+            told = "a task outlived its time limit, and ends with this process"
+        with suppress(OSError, ValueError):
+            self.stderr.write(told)
+        leave(code)
 
     def _queues(self, text: str | None) -> tuple[str, ...] | None:
         if text is None:
@@ -185,8 +189,16 @@ class Command(WorkQueueCommand):
             f"  clock     {difference:+.3f} s (the database's clock minus this host's)",
             f"  tasks     {len(registry.paths())} declared",
         )
-        self.stdout.write("\n".join(lines))
-        self.stdout.flush()
+        self._print("\n".join(lines))
+
+    def _print(self, text: str) -> None:
+        try:
+            self.stdout.write(text)
+            self.stdout.flush()
+        except BrokenPipeError:
+            # Nobody reads any more, and that is no reason to stop working.
+            self._shown = False
+            discard_stdout()
 
     def _wakeup(self, options: Options, store: BaseStore) -> str:
         wakeup = wakeup_for(store)
@@ -207,11 +219,10 @@ class Command(WorkQueueCommand):
         if outcome is not None and outcome.error is not None:
             line = " ".join(outcome.error.message.split())[:200]
             why = f"  {outcome.error.exception_class}: {line}"
-        self.stdout.write(
+        self._print(
             f"{settled.place:<9}  {claim.task}  {claim.id}  "
             f"attempt {claim.attempt}/{claim.max_attempts}{took}{why}"
         )
-        self.stdout.flush()
 
 
 CHILD_VARIABLE = "DJANGO_WORKQUEUE_CHILD"
@@ -247,12 +258,33 @@ def child_of() -> Parent | None:
     return Parent(told["worker_id"], Board(told["board"], told["slots"]), told["alive"])
 
 
+def exit_code(ended: Ended) -> int:
+    """Return the exit code of a worker without a parent."""
+    return 1 if ended in {Ended.CUT, Ended.STUCK} else 0
+
+
+def child_exit_code(ended: Ended, *, drained: bool) -> int:
+    """Return what a worker tells its parent; 0 only where nothing was left to do."""
+    if ended in {Ended.CUT, Ended.GRACE_OVER}:
+        return EXIT_GAVE_UP
+    return 0 if ended is Ended.DONE and drained else EXIT_RECYCLE
+
+
 def leave(code: int) -> NoReturn:
     """End this process without waiting for the threads of its tasks."""
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        # Closed by a task, or by whoever read it.
+        with suppress(OSError, ValueError):
+            stream.flush()
     os._exit(code)
+
+
+def discard_stdout() -> None:
+    """Let the standard output go nowhere: what is left of it would fail once more at the exit."""
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(descriptor, sys.stdout.fileno())
+    os.close(descriptor)
 
 
 def count_or_none(text: str) -> int:
