@@ -68,6 +68,16 @@ def _settle_inside(store: BaseStore, job: Job, outcome: Outcome) -> None:
             "error and went on in a transaction that can only be rolled back. Put the statements "
             "whose errors are expected into a transaction.atomic() of their own."
         )
+    try:
+        store.end_run()
+    except DatabaseError as error:
+        if not store.is_run_broken(error):
+            raise
+        raise TransactionBroken(
+            "A task with atomic=True must let a deadlock end it, and this one caught it and went "
+            "on: the database had rolled back everything before it. Let the error pass; the job "
+            "is tried again."
+        ) from error
     if not store.ack([as_ack(job, outcome)]):
         raise LeaseLost("superseded while it ran; rolled back", job_id=job.claim.id)
 

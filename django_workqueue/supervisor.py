@@ -139,7 +139,6 @@ class Supervisor:
         self._sweep_and_show()
         self._fault_count = 0
         if not self._children and (self._signals or self._wanted == 0 or self.failure):
-            presence.forget(self._store, [])
             self._loop.stop()
         return LOOK_SECONDS
 
@@ -216,6 +215,7 @@ class Supervisor:
         on_purpose = child.killed or child.board.end_code in (EXIT_RECYCLE, EXIT_GAVE_UP)
         count = self._store.release_strays(child.worker_id, () if on_purpose else set(begun))
         lost = self._store.lose(child.worker_id, child.told)
+        presence.forget(self._store, [child.worker_id])
         if count or lost:
             logger.warning(
                 "jobs of an ended child given back",

@@ -322,3 +322,19 @@ def test_o8_a_run_of_three_leases_and_seven_plain_ones_beside_it_start_once(leve
     rows: Any = Result.objects.values_list("attempts", "errors")
     assert list(rows) == [(1, [])] * 8
     assert written() == 1
+
+
+@pytest.mark.vendor("mysql")
+def test_a_run_whose_transaction_was_rolled_back_behind_its_back_is_none() -> None:
+    """As a deadlock does whose error the task catches: what it wrote before is gone."""
+
+    def goes_on() -> None:
+        Group.objects.create(name="before")
+        with connection.cursor() as cursor:
+            cursor.execute("ROLLBACK")
+        Group.objects.create(name="after")
+
+    result = enqueue(goes_on, max_attempts=1)
+
+    assert error_of_the_only_death(result)["exception_class"].endswith("TransactionBroken")
+    assert not Group.objects.exists()

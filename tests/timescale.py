@@ -17,5 +17,5 @@ GRACE_SECONDS = 2.0 * SCALE
 RECLAIM_SECONDS = LEASE_SECONDS + SWEEP_SECONDS
 """The longest that a job of a dead worker may stay unclaimable (G3)."""
 
-PATIENCE_SECONDS = 20.0 * SCALE
+PATIENCE_SECONDS = 60.0 * SCALE
 """How long a test waits for an event before it fails: a bound on failure, never on success."""

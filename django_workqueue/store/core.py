@@ -180,6 +180,16 @@ class StoreCore:
         """Prepare the transaction just begun for a task's run: its first statement."""
         raise NotImplementedError  # pragma: no cover
 
+    def end_run(self) -> None:
+        """Make sure that nothing of the run was rolled back behind its back, before its settle.
+
+        Raises the database's error, for which ``is_run_broken`` is True, where it was.
+        """
+
+    def is_run_broken(self, error: BaseException) -> bool:
+        """Tell that error of ``end_run`` from others."""
+        return False
+
     def run_bound_seconds(self, lease_seconds: float) -> float | None:
         """Return how long a run may hold its transaction; None: as long as it needs."""
         return None

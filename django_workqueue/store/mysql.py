@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.db import transaction
 from django.db.models import Model, QuerySet
@@ -14,8 +14,11 @@ from django.db.models import Model, QuerySet
 from ..models import LiveJob, Queue
 from ..states import Lane
 from .base import BaseStore
-from .core import M, statement
+from .core import M, error_codes, statement
 from .records import Hold
+
+RUN_SAVEPOINT: Final = "workqueue_run"
+NO_SUCH_SAVEPOINT: Final = 1305
 
 
 class MySQLStore(BaseStore):
@@ -251,6 +254,16 @@ class MySQLStore(BaseStore):
         # Under REPEATABLE READ the task would not see what others commit while it waits for locks.
         with self.connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            # A deadlock rolls back the whole transaction, and a task that catches the error goes on
+            # in another, without what it wrote before. This savepoint is gone then.
+            cursor.execute(f"SAVEPOINT {RUN_SAVEPOINT}")
+
+    def end_run(self) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.execute(f"RELEASE SAVEPOINT {RUN_SAVEPOINT}")
+
+    def is_run_broken(self, error: BaseException) -> bool:
+        return NO_SUCH_SAVEPOINT in error_codes(error)
 
     @property
     def live_table(self) -> str:

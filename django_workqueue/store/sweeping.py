@@ -84,6 +84,7 @@ class Sweeping(Settling):
 
     @transition
     def _lose(self, job: LiveJob, told: str, now: datetime | None) -> Swept | None:
+        self.lock(LiveJob, [job.pk])
         held = self.live().filter(state=State.RUNNING, pk=job.pk, token=job.token)
         return self._take_back(held, job, told, now)
 

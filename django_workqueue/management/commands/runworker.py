@@ -53,7 +53,9 @@ class Command(WorkQueueCommand):
             "--drain", action="store_true", help="End with exit code 0 when nothing is due."
         )
         parser.add_argument(
-            "--max-jobs", type=count, help="Replace a worker process after that many jobs."
+            "--max-jobs",
+            type=count,
+            help="End, or with --processes replace a worker process, after that many jobs.",
         )
         parser.add_argument(
             "--lease", type=float, help="Seconds a job is kept without news of its worker."
@@ -112,6 +114,8 @@ class Command(WorkQueueCommand):
             with stop_on_signals(supervisor.stop):
                 threads = f"{processes} processes of {options.threads} threads"
                 self._say_start(options, store, "", threads)
+                # It listened for the start block, and nobody here would take what it is told.
+                store.connection.close()
                 code = supervisor.run()
         if supervisor.failure:
             raise CommandError(supervisor.failure)
