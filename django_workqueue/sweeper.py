@@ -168,6 +168,8 @@ class Sweeper:
     def _sweep(self) -> None:
         self._on_swept(sweep(self._store, self._settings, may_reclaim=self._may_reclaim))
         now = clock.monotonic()
+        # What came after the last look may have waited too; the next look tells when it is over.
+        self._stalled = self._awaited_at is not None and self._stood_still(self._awaited_at, now)
         self._sweeps_at = now + self._settings.sweep_seconds * random.uniform(0.9, 1.0)
         if now < self._reclaims_from:
             self._sweeps_at = min(self._sweeps_at, self._reclaims_from)

@@ -150,6 +150,21 @@ def test_a_batch_that_had_to_wait_is_a_stall_for_the_next(
     assert turns.seconds_to_reclaim() == pytest.approx(LEASE / 3)
 
 
+def test_what_had_to_wait_after_the_last_batch_is_a_stall_for_the_next_sweep(
+    store: BaseStore, turns: Turns, frozen: clock.Frozen
+) -> None:
+    turns.settle_in()
+
+    def stall() -> None:
+        lapsed(store)
+        frozen.advance(1.5 * LEASE)
+
+    with first("bury_spent", stall):
+        assert turns.take() == 0
+    assert turns.take() == 0
+    assert turns.seconds_to_reclaim() == pytest.approx(LEASE / 3)
+
+
 def test_a_process_that_was_stopped_takes_nothing_back_when_it_goes_on(
     store: BaseStore, turns: Turns, frozen: clock.Frozen
 ) -> None:
