@@ -36,6 +36,8 @@ from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
 logger = logging.getLogger("django_workqueue.worker")
 
 CUT_DELAY_SECONDS = 1.0
+# How long a worker that ends waits for each of the threads that extend and sweep.
+HELPER_SECONDS = 5.0
 # How often, and how long apart, a worker that ends tries to reach the database.
 LAST_TRIES = 3
 LAST_PAUSE_SECONDS = 0.05
@@ -160,10 +162,12 @@ class Worker:
         for helper in self._helpers:
             helper.stop()
         ended = not self._ending.bodies_run
+        # Bodies that still run end with the process, which must be before their jobs are due again.
+        timeout = HELPER_SECONDS if ended else CUT_DELAY_SECONDS / 4
         if ended:
             ended = self._executors.stop(timeout=self.options.grace_seconds)
         for helper in self._helpers:
-            helper.join(timeout=5.0)
+            helper.join(timeout=timeout)
         # A body that still runs would wake through a descriptor that may be another file's by then.
         if ended:
             self._closed = True

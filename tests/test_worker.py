@@ -22,12 +22,13 @@ from django_workqueue import conf, registry
 from django_workqueue.compat import TaskResultStatus, task_finished
 from django_workqueue.ending import Ended
 from django_workqueue.exceptions import Retry, Snooze, Terminal
+from django_workqueue.loop import Loop
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.results import moment
 from django_workqueue.states import DeathReason, State
 from django_workqueue.store import get_store
 from django_workqueue.sweeper import sweep
-from django_workqueue.worker import Worker, new_worker_id
+from django_workqueue.worker import CUT_DELAY_SECONDS, Worker, new_worker_id
 from tests import jobs
 from tests.jobs import app, body, raising
 from tests.store_faults import Fault, with_faults
@@ -458,6 +459,30 @@ def test_a_second_stop_gives_everything_back_at_once(gate: Gate) -> None:
 
     assert ended == [Ended.CUT]
     assert (jobs.live(result).state, jobs.live(result).attempt) == (State.SCHEDULED, 0)
+
+
+def test_a_worker_that_cut_jobs_short_is_gone_before_they_are_due_again(
+    gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Their bodies run on until the process ends, and another worker may start them then.
+    waited: list[float] = []
+    join = Loop.join
+
+    def timed_join(loop: Loop, timeout: float | None = None) -> bool:
+        waited.append(math.inf if timeout is None else timeout)
+        return join(loop, timeout)
+
+    monkeypatch.setattr(Loop, "join", timed_join)
+    jobs.enqueue(gate)
+    worker = jobs.new_worker(drain=False, sweep=True)
+
+    with working(worker) as ended:
+        assert gate.begun.wait(PATIENCE_SECONDS)
+        worker.stop(2)
+
+    assert ended == [Ended.CUT]
+    assert len(waited) == 2
+    assert sum(waited) < CUT_DELAY_SECONDS
 
 
 def test_the_grace_begins_with_the_signal_not_with_the_last_of_max_jobs(gate: Gate) -> None:
