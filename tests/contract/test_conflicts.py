@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 from django.contrib.auth.models import Group
 from django.db import IntegrityError, OperationalError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_workqueue.states import DeathReason
 from django_workqueue.store import Ack, BaseStore, get_store
@@ -101,6 +102,11 @@ def _reclaim(store: BaseStore) -> Callable[[], Any]:
     return lambda: store.reclaim(now=at(1))
 
 
+def _lose(store: BaseStore) -> Callable[[], Any]:
+    taken = running(store)
+    return lambda: store.lose(taken.worker_id, "ended by signal 9", now=at(1))
+
+
 def _cancel(store: BaseStore) -> Callable[[], Any]:
     job_id = insert(store)
     return lambda: store.cancel(job_id, now=at(1))
@@ -135,6 +141,7 @@ CALLS: Final[dict[str, Callable[[BaseStore], Callable[[], Any]]]] = {
     "retry": _retry,
     "bury": _bury,
     "reclaim": _reclaim,
+    "lose": _lose,
     "cancel": _cancel,
     "requeue": _requeue,
     "purge": _purge,
@@ -186,6 +193,24 @@ def test_many_jobs_are_written_together_or_not_at_all(store: BaseStore) -> None:
     with pytest.raises(IntegrityError):
         store.insert(jobs, now=at(0))
     assert sound.rows()["live"] == {}
+
+
+@pytest.mark.vendor("mysql")
+# A discard names nothing but the primary key; the others begin with an INSERT.
+@pytest.mark.parametrize(
+    "call", sorted(CALLS.keys() - {"insert", "insert of many", "pause", "discard"})
+)
+def test_on_mariadb_rows_are_locked_by_primary_key_before_they_are_written(
+    store: BaseStore, call: str
+) -> None:
+    act = CALLS[call](store)
+    with CaptureQueriesContext(connection) as captured:
+        act()
+    statements = [query["sql"] for query in captured]
+    written = next(n for n, sql in enumerate(statements) if sql.startswith(("UPDATE", "DELETE")))
+    locked = [sql for sql in statements[:written] if "FOR UPDATE" in sql]
+    assert locked
+    assert all("FORCE INDEX (PRIMARY)" in sql for sql in locked)
 
 
 @pytest.mark.vendor("mysql")
