@@ -20,6 +20,7 @@ REFUSED = (DataError, IntegrityError)
 
 LOST = "lost"
 UNKNOWN = "settled or lost"
+LEFT = "left to its lease"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Settled:
     """A job whose settle was answered, and where it is now.
 
     LOST: another claim has it, or had it. UNKNOWN: an earlier answer was lost, and nothing tells.
+    LEFT: the database refuses whatever is written of it; its lease is extended no more.
     """
 
     job: Job
@@ -124,7 +126,8 @@ def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
         exc_info=error,
     )
     outcome = job.outcome
-    assert outcome is not None
+    if outcome is None:
+        return _left(job)
     told = f"The database refused the outcome: {type(error).__name__}"
     record = ErrorRecord(
         attempt=job.claim.attempt,
@@ -142,6 +145,14 @@ def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
         place = _write(store, job, bare)
     except LeaseLost:
         return _not_held(store, job)
+    except REFUSED:
+        return _left(job)
     # What was written is what is told: a refused success is no success to a receiver either.
     job.outcome = bare
     return Settled(job, place)
+
+
+def _left(job: Job) -> Settled:
+    """Give up a settle that can never be written: it must not hold up all others."""
+    logger.error("job left to its lease", extra={"job_id": job.claim.id, "task": job.claim.task})
+    return Settled(job, LEFT)

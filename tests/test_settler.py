@@ -12,7 +12,7 @@ from django_workqueue import conf
 from django_workqueue.exceptions import Snooze, Terminal
 from django_workqueue.executor import Job, execute
 from django_workqueue.models import DeadJob, LiveJob
-from django_workqueue.settler import LOST, UNKNOWN, Settled, settle
+from django_workqueue.settler import LEFT, LOST, UNKNOWN, Settled, settle
 from django_workqueue.states import DeathReason, ResultOutcome, State
 from django_workqueue.store import get_store
 from tests import jobs
@@ -182,6 +182,32 @@ def test_an_error_that_cannot_be_stored_keeps_the_retry_and_the_class() -> None:
     record = LiveJob.objects.values_list("errors", flat=True).get()[-1]
     assert record["exception_class"] == "builtins.KeyError"
     assert record["message"] == "The database refused the outcome: DataError"
+
+
+@pytest.mark.parametrize("name", ["good", "bad"])
+def test_a_job_whose_every_outcome_is_refused_is_left_and_keeps_no_other_from_being_settled(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused, kept = ran(good() if name == "good" else raising(ValueError()), raising(Terminal()))
+
+    def of_the_refused(claim: Any, *more: Any) -> bool:
+        return bool((claim[0].claim if isinstance(claim, list) else claim) is refused.claim)
+
+    faults = [
+        Fault(method, DataError("refused"), times=100, when=of_the_refused)
+        for method in ("ack", "retry", "bury")
+    ]
+
+    assert settled([refused, kept], *faults) == [LEFT, "dead"]
+    assert LiveJob.objects.get().state == State.RUNNING
+    assert jobs.logged(caplog) == ["outcome refused by the database", "job left to its lease"]
+
+
+def test_a_release_that_is_refused_is_left_too() -> None:
+    app.echo.enqueue(1)
+    (claim,) = jobs.claim()
+
+    assert settled([Job(claim)], Fault("release", DataError("refused"))) == [LEFT]
 
 
 def test_one_that_was_lost_does_not_keep_the_others_from_being_settled() -> None:
