@@ -50,7 +50,7 @@ def execute_atomically(job: Job, settings: conf.Settings, lease_seconds: float) 
         pass
     except LeaseLost:
         job.lease_lost.set()
-    except Exception as error:  # noqa: BLE001  # also what a hook of the task raises
+    except BaseException as error:  # noqa: BLE001  # also what a hook of the task raises
         outcome = _after_error(store, job, started, outcome, error, settings)
     finally:
         clean_connections()
@@ -87,7 +87,7 @@ def _after_error(  # noqa: PLR0917  # the facts of a run, in its own order
     job: Job,
     started: float,
     outcome: Outcome | None,
-    error: Exception,
+    error: BaseException,
     settings: conf.Settings,
 ) -> Outcome | None:
     """Return the outcome of a run whose transaction ended in *error*, the database's or its own."""

@@ -113,15 +113,20 @@ def execute(job: Job, settings: conf.Settings, *, inside: str | None = None) -> 
     started = clock.monotonic()
     try:
         return _execute(job, started, settings, inside)
-    except BaseException as error:
-        # A fault of this module, or a row that was edited by hand: charged like any other.
-        logger.exception("job could not be run", extra={"job_id": job.claim.id})
-        ended = clock.monotonic()
-        record = _record(job, started, ended, "failed", error, settings)
-        delay = settings.backoff.delay_seconds(job.claim.attempt)
-        return Outcome(
-            verb=Verb.RETRY, started=started, ended=ended, delay_seconds=delay, error=record
-        )
+    except BaseException as error:  # noqa: BLE001  # sys.exit() of a receiver, say
+        return not_run(job, started, error, settings)
+
+
+def not_run(job: Job, started: float, error: BaseException, settings: conf.Settings) -> Outcome:
+    """Return the outcome of a run that a fault of ours ended, or a row that was edited by hand.
+
+    Charged like any other.
+    """
+    logger.error("job could not be run", extra={"job_id": job.claim.id}, exc_info=error)
+    ended = clock.monotonic()
+    record = _record(job, started, ended, "failed", error, settings)
+    delay = settings.backoff.delay_seconds(job.claim.attempt)
+    return Outcome(verb=Verb.RETRY, started=started, ended=ended, delay_seconds=delay, error=record)
 
 
 def _execute(job: Job, started: float, settings: conf.Settings, inside: str | None) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,13 +15,17 @@ from .atomically import execute_atomically
 from .board import Board
 from .executor import (
     Job,
+    Outcome,
     clean_connections,
     drop_unusable_connections,
     execute,
+    not_run,
     tell_finished,
     timed_out,
 )
 from .store import get_store
+
+logger = logging.getLogger("django_workqueue.threads")
 
 IDLE_SECONDS: Final = 1.0
 """Connections unused for that long are tried before a job meets them: the server may have gone."""
@@ -109,15 +114,23 @@ class Executors:
         try:
             while (work := self._next()) is not None:
                 if clock.monotonic() - used >= IDLE_SECONDS:
-                    drop_unusable_connections()
+                    self._in_order(drop_unusable_connections)
                 if isinstance(work, Job):
                     self._run_job(work)
                 else:
                     tell_finished(work)
-                    clean_connections()
+                    self._in_order(clean_connections)
                 used = clock.monotonic()
         finally:
             connections.close_all()
+
+    @staticmethod
+    def _in_order(clean: Callable[[], object]) -> None:
+        """Put connections in order; one that cannot even be closed must not end this thread."""
+        try:
+            clean()
+        except Exception:
+            logger.exception("connection could not be put in order")
 
     def _next(self) -> Job | Sequence[Job] | None:
         with self._changed:
@@ -150,22 +163,27 @@ class Executors:
             self._board.begin(job.slot, job.claim.hold)
 
     def _run_job(self, job: Job) -> None:
-        if self._may_start(job):
-            self._show_begun(job)
-            job.started = clock.monotonic()
-            if job.claim.atomic:
-                outcome = execute_atomically(job, self._settings, self._lease_seconds)
-            else:
-                outcome = execute(job, self._settings)
-            if job.timed_out and not job.committed:
-                outcome = timed_out(job, self._settings)
-            job.finish(outcome)
-        else:
-            job.finish(None)
+        try:
+            outcome = self._outcome(job) if self._may_start(job) else None
+        except BaseException as error:  # noqa: BLE001  # this thread is the slot, and must live on
+            started = clock.monotonic() if job.started is None else job.started
+            outcome = not_run(job, started, error, self._settings)
+        job.finish(outcome)
         with self._changed:
             self._running.discard(job)
             self._done.append(job)
         self._on_outcome()
+
+    def _outcome(self, job: Job) -> Outcome | None:
+        self._show_begun(job)
+        job.started = clock.monotonic()
+        if job.claim.atomic:
+            outcome = execute_atomically(job, self._settings, self._lease_seconds)
+        else:
+            outcome = execute(job, self._settings)
+        if job.timed_out and not job.committed:
+            return timed_out(job, self._settings)
+        return outcome
 
     def _may_start(self, job: Job) -> bool:
         """Mark a job of one attempt as started in its row, before its body runs.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,9 +11,9 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
-from django_workqueue import conf
+from django_workqueue import conf, threads
 from django_workqueue.compat import task_finished
-from django_workqueue.executor import Job, Verb
+from django_workqueue.executor import Job, Outcome, Verb
 from django_workqueue.models import LiveJob
 from django_workqueue.store import get_store
 from django_workqueue.threads import Executors
@@ -248,3 +249,51 @@ def test_stopping_waits_for_what_runs_at_most_the_given_time() -> None:
     assert not one.stop(0.0)
     go_on.set()
     assert one.stop(PATIENCE_SECONDS)
+
+
+def test_a_hook_of_an_atomic_task_that_exits_takes_no_slot(pool: Any) -> None:
+    def exits_after_the_commit() -> int:
+        transaction.on_commit(lambda: sys.exit(3))
+        return 1
+
+    app.run_atomically.enqueue(body(exits_after_the_commit))
+    app.run_atomically.enqueue(body(lambda: 2))
+    one = pool()
+
+    one.put([Job(claim) for claim in jobs.claim(limit=2)])
+
+    assert [job.committed for job in one.done(2)] == [True, True]
+
+
+def test_a_fault_around_a_run_is_its_outcome_and_takes_no_slot(
+    pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = claimed(body(lambda: 1), body(lambda: 2))
+    real_execute = threads.execute
+
+    def execute(job: Job, settings: conf.Settings) -> Outcome:
+        if job is first:
+            raise InterfaceError("already closed")
+        return real_execute(job, settings)
+
+    monkeypatch.setattr(threads, "execute", execute)
+    one = pool()
+
+    one.put([first, second])
+
+    assert [job.outcome.verb for job in one.done(2)] == [Verb.RETRY, Verb.ACK]
+
+
+def test_a_connection_that_cannot_be_closed_takes_no_slot(
+    pool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise InterfaceError("already closed")
+
+    monkeypatch.setattr(threads, "drop_unusable_connections", fails)
+    monkeypatch.setattr(threads, "IDLE_SECONDS", 0.0)
+    one = pool()
+
+    one.put(claimed(body(lambda: 1)))
+
+    assert one.done()[0].outcome.verb is Verb.ACK
