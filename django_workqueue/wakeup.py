@@ -168,6 +168,8 @@ class SQLiteWakeup(Wakeup):
     def attach(self) -> None:
         if self._connection is None:
             self._connection = self._store.connection.copy()
+        if self._version is None:
+            self._connection.close()
             self._connection.ensure_connection()
             self._version = self._read_version()
 
@@ -177,7 +179,13 @@ class SQLiteWakeup(Wakeup):
             left = DATA_VERSION_SECONDS if ends is None else ends - clock.monotonic()
             if super().wait(max(min(left, DATA_VERSION_SECONDS), 0.0)):
                 return True
-            if clock.monotonic() >= self._quiet_until and self._changed():
+            try:
+                changed = clock.monotonic() >= self._quiet_until and self._changed()
+            except (DatabaseError, InterfaceError):
+                # Locked for readers too, or its connection broke. The next step meets what lasts.
+                self._version = None
+                return True
+            if changed:
                 return True
             if left <= 0:
                 return False

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -213,3 +216,26 @@ def test_no_lock_of_a_session_is_taken_for_a_job(caplog: pytest.LogCaptureFixtur
 
     assert seen
     assert not [each for each in seen if "advisory" in each.lower()]
+
+
+@pytest.mark.vendor("sqlite")
+def test_a_file_that_cannot_be_read_ends_a_wait_and_no_worker(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "file", timeout=0)) as writer:
+        writer.execute("CREATE TABLE t (x)")
+        store = get_store()
+        woken = wakeup.SQLiteWakeup(store)
+        woken.attach()
+        own = woken._connection
+        own.connection.close()
+        own.connection = sqlite3.connect(tmp_path / "file", timeout=0)
+        woken._version = woken._read_version()
+        # Without a write-ahead log, as SQLite is by default, a commit keeps readers out as well.
+        writer.execute("BEGIN EXCLUSIVE")
+
+        assert woken.wait(PATIENCE_SECONDS)
+        assert not woken.trusted
+
+        writer.rollback()
+    woken.attach()
+    assert woken.trusted
+    woken.close()
