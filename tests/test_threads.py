@@ -11,7 +11,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
-from django_workqueue import conf, threads
+from django_workqueue import conf, executor, threads
 from django_workqueue.compat import task_finished
 from django_workqueue.executor import Job, Outcome, Verb
 from django_workqueue.models import LiveJob
@@ -269,7 +269,7 @@ def test_a_fault_around_a_run_is_its_outcome_and_takes_no_slot(
     pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = claimed(body(lambda: 1), body(lambda: 2))
-    real_execute = threads.execute
+    real_execute = executor.execute
 
     def execute(job: Job, settings: conf.Settings) -> Outcome:
         if job is first:

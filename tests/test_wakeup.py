@@ -232,8 +232,7 @@ def test_a_file_that_cannot_be_read_ends_a_wait_and_no_worker(tmp_path: Path) ->
         # Without a write-ahead log, as SQLite is by default, a commit keeps readers out as well.
         writer.execute("BEGIN EXCLUSIVE")
 
-        assert woken.wait(PATIENCE_SECONDS)
-        assert not woken.trusted
+        assert (woken.wait(PATIENCE_SECONDS), woken.trusted) == (True, False)
 
         writer.rollback()
     woken.attach()
