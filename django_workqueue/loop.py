@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import os
 import queue
 import signal
 import threading
@@ -151,15 +152,22 @@ def stop_on_signals(callback: Callable[[int], None]) -> Iterator[None]:
             "Run the loop without signals and call its stop()."
         )
     counts = itertools.count(1)
+    installer = os.getpid()
+    formers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 
     def handler(number: int, frame: FrameType | None) -> None:
-        callback(next(counts))
+        if os.getpid() == installer:
+            callback(next(counts))
+            return
+        # In a process that a task forked, which has to end when multiprocessing terminates it.
+        signal.signal(number, formers[signal.Signals(number)] or signal.SIG_DFL)
+        signal.raise_signal(number)
 
     with ExitStack() as restored:
         for number in STOP_SIGNALS:
-            former = signal.signal(number, handler)
+            signal.signal(number, handler)
             # None: installed by other code than Python's, which only it can put back.
-            restored.callback(signal.signal, number, signal.SIG_DFL if former is None else former)
+            restored.callback(signal.signal, number, formers[number] or signal.SIG_DFL)
         yield
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
+import multiprocessing
 import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -352,6 +354,25 @@ def test_the_callback_is_told_how_many_signals_came() -> None:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
     assert counts == [1, 2, 3]
+
+
+def test_a_forked_process_dies_of_a_signal_and_its_parent_is_not_told() -> None:
+    counts: list[int] = []
+    with stop_on_signals(counts.append):
+        forked = multiprocessing.get_context("fork").Process(target=signal.pause)
+        with warnings.catch_warnings():
+            # Python warns of forks beside other threads; tasks do it all the same.
+            warnings.simplefilter("ignore")
+            forked.start()
+        forked.terminate()
+        forked.join(TIMEOUT)
+        try:
+            assert forked.exitcode == -signal.SIGTERM
+        finally:
+            forked.kill()
+            forked.join(TIMEOUT)
+            forked.close()
+    assert counts == []
 
 
 def test_the_former_handlers_return_however_the_block_ends() -> None:
