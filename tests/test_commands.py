@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_workqueue import __version__
 from django_workqueue.models import LiveJob, Result
 from django_workqueue.states import State
-from django_workqueue.store import get_store
+from django_workqueue.store import BaseStore, get_store
 from tests import jobs
 from tests.jobs import app
 from tests.processes import command, lines, running, wait_until, worker
@@ -358,6 +358,21 @@ def test_one_sweep_takes_back_what_lapsed_at_once_and_says_so(
 
 
 @pytest.mark.django_db
+@real
+@pytest.mark.parametrize("more", [(), ("--dry-run",), ("--dry-run", "--interval", "1")])
+def test_a_sweep_that_an_outage_meets_is_one_line(
+    more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reclaim(store: BaseStore, **options: Any) -> None:
+        raise OperationalError("server closed\nthe connection")
+
+    monkeypatch.setattr(type(get_store()), "reclaim", reclaim)
+
+    with pytest.raises(CommandError, match="database failed: server closed the conn") as caught:
+        call_command("sweep", *more)
+    assert caught.value.returncode == 1
+
+
 def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     lapsed()
 

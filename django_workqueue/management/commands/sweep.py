@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from django.core.management.base import CommandParser
+from django.core.management.base import CommandError, CommandParser
 
 from django_workqueue import conf
+from django_workqueue.extender import DATABASE_FAULTS
 from django_workqueue.loop import Loop, stop_on_signals
 from django_workqueue.store import BaseStore
 from django_workqueue.sweeper import Sweeper, SweepReport, sweep
@@ -59,7 +60,15 @@ class Command(WorkQueueCommand):
         return Loop(step)
 
     def _sweep(self, store: BaseStore, given: dict[str, Any]) -> None:
-        self._tell(sweep(store, conf.current(), dry_run=given["dry_run"]), given)
+        try:
+            report = sweep(store, conf.current(), dry_run=given["dry_run"])
+        except DATABASE_FAULTS as error:
+            line = " ".join(str(error).split())
+            raise CommandError(
+                f"The sweep ended early, since the database failed: {line}. What it had done is "
+                "done; sweep again."
+            ) from error
+        self._tell(report, given)
 
     def _tell(self, report: SweepReport, given: dict[str, Any]) -> None:
         text = json.dumps(report.as_json(), sort_keys=True) if given["json"] else told(report)
