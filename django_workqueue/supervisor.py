@@ -24,6 +24,7 @@ from .board import Board
 from .ending import EXIT_GAVE_UP, EXIT_RECYCLE
 from .extender import DATABASE_FAULTS, fault_pause
 from .loop import Loop
+from .settler import REFUSED
 from .store import BaseStore, get_store
 from .sweeper import Sweeper
 from .worker import new_worker_id
@@ -114,7 +115,8 @@ class Supervisor:
         finally:
             signal.signal(signal.SIGCHLD, former)
             for child in self._children:
-                child.process.kill()
+                # After a fault of this process only: they end as they do without a parent.
+                child.process.terminate()
             connections.close_all()
         return 1 if self.failure or self._signals >= 2 else 0
 
@@ -134,7 +136,7 @@ class Supervisor:
             self._start_missing()
         # What follows needs the database; children are looked after without it.
         while self._ended:
-            self._give_back(self._ended[0])
+            self._try_to_give_back(self._ended[0])
             self._ended.pop(0).close()
         self._sweep_and_show()
         self._fault_count = 0
@@ -155,6 +157,13 @@ class Supervisor:
         reader, writer = os.pipe()
         try:
             process = self._spawn(worker_id, board, reader)
+        except OSError as error:
+            # No memory, process or descriptor is left: the children there are work on.
+            logger.warning("child could not be started", exc_info=error)
+            board.close()
+            os.close(writer)
+            self._note_failed_start(str(error))
+            return
         finally:
             os.close(reader)
         self._children.append(Child(worker_id, board, process, writer))
@@ -179,11 +188,14 @@ class Supervisor:
         if child.board.ready:
             return
         # It never came so far as to take a job: starting it again may fail the same way.
+        self._note_failed_start(child.told)
+
+    def _note_failed_start(self, told: str) -> None:
         self._failed_starts += 1
         pause = min(0.2 * 2.0**self._failed_starts, MAX_START_PAUSE_SECONDS)
         self._start_at = clock.monotonic() + pause * random.uniform(0.8, 1.0)
         if self._failed_starts >= MAX_FAILED_STARTS:
-            self.failure = f"{MAX_FAILED_STARTS} children in a row did not start: {child.told}"
+            self.failure = f"{MAX_FAILED_STARTS} children in a row did not start: {told}"
 
     def _measure(self) -> None:
         for child in self._children:
@@ -207,6 +219,13 @@ class Supervisor:
                 child.process.kill()
 
     # What needs the database
+
+    def _try_to_give_back(self, child: Child) -> None:
+        try:
+            self._give_back(child)
+        except REFUSED:
+            # Asking again cannot help, and the others must not wait for it.
+            logger.exception("jobs left to their leases", extra={"worker_id": child.worker_id})
 
     def _give_back(self, child: Child) -> None:
         """Give back the jobs of a child that ended, by what it had started and how it ended."""
@@ -239,7 +258,18 @@ class Supervisor:
                 self.plan.queues,
             )
         if self.plan.sweep and now >= self._sweep_at:
-            self._sweep_at = now + self._sweeper.step()
+            self._sweep_at = now + self._sweep()
+
+    def _sweep(self) -> float:
+        """Sweep; return the seconds to the next time."""
+        try:
+            return self._sweeper.step()
+        except DATABASE_FAULTS:
+            raise
+        except Exception:
+            # One row that cannot be swept must not end the children.
+            logger.exception("sweep failed")
+            return self._settings.sweep_seconds
 
     def _on_fault(self, error: Exception) -> float:
         connections.close_all()

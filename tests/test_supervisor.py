@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import DataError
 
 from django_workqueue.board import Board
 from django_workqueue.ending import EXIT_GAVE_UP, EXIT_RECYCLE
@@ -18,10 +21,12 @@ from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.models import Worker as WorkerRow
 from django_workqueue.store import get_store
 from django_workqueue.supervisor import MAX_FAILED_STARTS, Plan, Supervisor
+from django_workqueue.sweeper import Sweeper
 from django_workqueue.worker import Options, Parent, Worker
 from tests import factories
 from tests.jobs import app
 from tests.processes import ROOT, Process, environment, lines, wait_until, worker
+from tests.store_faults import Fault, with_faults
 from tests.timescale import GRACE_SECONDS, PATIENCE_SECONDS
 
 real = pytest.mark.usefixtures("transactional_db")
@@ -316,6 +321,61 @@ def test_of_a_dead_childs_jobs_only_the_begun_are_charged(plan: Plan) -> None:
     assert rows == {"a": ("ready", 1, True, 1), "b": ("ready", 0, False, 0)}
     child.close()
     assert waiting.attempt == 1
+
+
+@real
+def test_a_child_that_cannot_be_started_ends_the_parent_with_the_reason(plan: Plan) -> None:
+    def spawn(worker_id: str, board: Board, alive: int) -> subprocess.Popen[bytes]:
+        raise OSError(errno.EAGAIN, "no process is left")
+
+    supervisor = Supervisor(plan, spawn)
+
+    assert supervisor.run() == 1
+    assert "no process is left" in supervisor.failure
+
+
+@real
+def test_jobs_that_cannot_be_given_back_keep_no_other_childs_from_it(plan: Plan) -> None:
+    store = get_store()
+    spawned = Spawned(ENDS, "3")
+    supervisor = Supervisor(plan, spawned)
+    for _ in range(2):
+        supervisor._start()
+    first, second = supervisor._children
+    for child in (first, second):
+        factories.running(store, now=None, worker_id=child.worker_id)
+        child.process.wait(PATIENCE_SECONDS)
+    fault = Fault(
+        "release_strays", DataError("refused"), when=lambda who, *more: who == first.worker_id
+    )
+    supervisor._store = with_faults(store, fault)
+    supervisor.failure = "no more children"
+
+    supervisor.run()
+
+    assert fault.bitten == 1
+    states = dict(LiveJob.objects.values_list("worker_id", "state"))
+    assert states == {first.worker_id: "running", None: "ready"}
+
+
+@real
+def test_a_row_that_cannot_be_swept_ends_no_child(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def step(sweeper: Sweeper) -> float:
+        raise ValueError("edited by hand")
+
+    monkeypatch.setattr(Sweeper, "step", step)
+    supervisor = Supervisor(replace(plan, sweep=True), Spawned(WAITS))
+    supervisor._start()
+
+    assert supervisor._step() > 0
+
+    (child,) = supervisor._children
+    assert child.process.poll() is None
+    assert "sweep failed" in caplog.messages
+    supervisor.stop(2)
+    supervisor.run()
 
 
 # Suspects
