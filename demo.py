@@ -42,6 +42,8 @@ def main() -> int:
     if sys.version_info < (3, 11):
         print(f"Python must be 3.11 or newer, this is {sys.version}.", file=sys.stderr)
         return 2
+    # A shell that starts it in the background lets Ctrl-C be ignored; --admin ends by it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     assert __doc__ is not None
     title, _, details = __doc__.partition("\n\n")
     parser = argparse.ArgumentParser(

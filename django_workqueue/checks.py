@@ -104,7 +104,7 @@ def check_tasks(**kwargs: Any) -> Messages:
     message = f"TASKS must have an alias whose BACKEND is {BACKEND!r}, got {backends!r}."
     hint = (
         f'Set TASKS = {{"default": {{"BACKEND": "{BACKEND}", "QUEUES": []}}}}. A project that only '
-        "uses queues, locks or the outbox can silence this."
+        "uses queues or locks can silence this."
     )
     return [checks.Warning(message, hint=hint, id="workqueue.W001")]
 

@@ -10,5 +10,12 @@ from tests.settings import DATABASES, TASKS, env
 # The other database is made only for tests that use it, and MySQL's checks would look for it.
 DATABASES = {"default": DATABASES["default"]}
 
+# The backport logs what failed to a logger of its own, which Django's LOGGING does not know.
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "loggers": {"django_tasks": {"level": "CRITICAL", "propagate": False}},
+}
+
 WORKQUEUE = env.json("WORKQUEUE_TEST_SETTINGS", {})
 TASKS["default"]["QUEUES"] = env.list("WORKQUEUE_TEST_QUEUES", default=[])

@@ -185,7 +185,7 @@ def test_tasks_without_the_queues_backend_are_warned_of() -> None:
             "TASKS must have an alias whose BACKEND is "
             f"'django_workqueue.backend.WorkQueueBackend', got {{'default': '{DUMMY}'}}.",
             'Set TASKS = {"default": {"BACKEND": "django_workqueue.backend.WorkQueueBackend", '
-            '"QUEUES": []}}. A project that only uses queues, locks or the outbox can silence '
+            '"QUEUES": []}}. A project that only uses queues or locks can silence '
             "this.",
         )
     ]
