@@ -36,6 +36,8 @@ def look(jobs: Iterable[Job], settings: conf.Settings, grace_seconds: float) -> 
     """
     found = Overdue()
     now = clock.monotonic()
+    # The process ends by then, which looks at its grace only now and then.
+    gone_seconds = grace_seconds + TIMEOUT_MARGIN_SECONDS
     for job in jobs:
         if job.started is None or job.ending:
             continue
@@ -47,7 +49,7 @@ def look(jobs: Iterable[Job], settings: conf.Settings, grace_seconds: float) -> 
                 left += TIMEOUT_MARGIN_SECONDS
             if left > 0:
                 found.next_seconds = min(found.next_seconds, left)
-            elif job.finish(timed_out(job, settings, least_delay_seconds=grace_seconds)):
+            elif job.finish(timed_out(job, settings, least_delay_seconds=gone_seconds)):
                 found.given_up.append(job)
         if job.cancel_noticed is not None:
             left = job.cancel_noticed + grace_seconds - now

@@ -107,7 +107,7 @@ def test_the_retry_of_a_given_up_task_waits_for_the_end_of_its_process(
 
     job = jobs.live(result)
     assert (job.state, job.attempt) == (State.SCHEDULED, 1)
-    assert job.run_after >= get_store().now() + timedelta(seconds=50)
+    assert job.run_after >= get_store().now() + timedelta(seconds=60)
     assert jobs.outcomes(job.errors) == ["timeout"]
 
 
