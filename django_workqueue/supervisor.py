@@ -73,6 +73,11 @@ class Child:
         memory = f"; its memory was {self.memory_bytes >> 20} MB" if self.memory_bytes else ""
         return f"the worker process {self.worker_id} ended by {how}{memory}"
 
+    def stop(self, count: int) -> None:
+        """Ask the child to stop, for the *count*-th time."""
+        self.board.ask_stop(count)
+        self.process.send_signal(signal.SIGTERM)
+
     def close(self) -> None:
         self.board.close()
         os.close(self.alive_descriptor)
@@ -123,6 +128,8 @@ class Supervisor:
     def stop(self, count: int = 1) -> None:
         """Stop the children and end; asked twice, at once. Safe in a signal handler."""
         self._signals = max(self._signals, count)
+        # Not in the next step, since this one may wait for the database for long.
+        self._forward()
         self._loop.wake()
 
     # A step
@@ -137,6 +144,7 @@ class Supervisor:
         # What follows needs the database; children are looked after without it.
         while self._ended:
             self._try_to_give_back(self._ended[0])
+            presence.forget(self._store, [self._ended[0].worker_id])
             self._ended.pop(0).close()
         self._sweep_and_show()
         self._fault_count = 0
@@ -166,7 +174,11 @@ class Supervisor:
             return
         finally:
             os.close(reader)
-        self._children.append(Child(worker_id, board, process, writer))
+        child = Child(worker_id, board, process, writer)
+        self._children.append(child)
+        if self._forwarded:
+            # The signal came while this one was being started.
+            child.stop(self._forwarded)
         logger.info("child started", extra={"worker_id": worker_id, "child_pid": process.pid})
 
     def _reap(self) -> None:
@@ -207,16 +219,19 @@ class Supervisor:
         now = clock.monotonic()
         if self._stop_asked is None:
             self._stop_asked = now
-        while self._forwarded < min(self._signals, 2):
-            self._forwarded += 1
-            for child in self._children:
-                child.board.ask_stop(self._forwarded)
-                child.process.send_signal(signal.SIGTERM)
+        self._forward()
         grace = 0.0 if self._signals >= 2 else self.plan.grace_seconds
         if now - self._stop_asked >= grace + KILL_MARGIN_SECONDS:
             for child in self._children:
                 child.killed = True
                 child.process.kill()
+
+    def _forward(self) -> None:
+        """Pass on stops that the children were not told of. Safe in a signal handler."""
+        while self._forwarded < min(self._signals, 2):
+            self._forwarded += 1
+            for child in self._children:
+                child.stop(self._forwarded)
 
     # What needs the database
 

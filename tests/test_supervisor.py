@@ -359,6 +359,37 @@ def test_jobs_that_cannot_be_given_back_keep_no_other_childs_from_it(plan: Plan)
 
 
 @real
+def test_a_stop_reaches_the_children_while_the_parent_waits_for_the_database(plan: Plan) -> None:
+    supervisor = Supervisor(plan, Spawned(WAITS))
+    supervisor._start()
+    (child,) = supervisor._children
+
+    # No step, which the database may hold up, comes after it.
+    supervisor.stop()
+
+    assert child.board.asked == 1
+    assert child.process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
+    supervisor.run()
+
+
+@real
+def test_a_child_that_was_being_started_when_the_stop_came_is_told_of_it(plan: Plan) -> None:
+    spawn = Spawned(WAITS)
+
+    def interrupted(worker_id: str, board: Board, alive: int) -> subprocess.Popen[bytes]:
+        supervisor.stop()
+        return spawn(worker_id, board, alive)
+
+    supervisor = Supervisor(plan, interrupted)
+    supervisor._start()
+
+    (child,) = supervisor._children
+    assert child.process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
+    supervisor.run()
+    assert not WorkerRow.objects.exists()
+
+
+@real
 def test_a_row_that_cannot_be_swept_ends_no_child(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
