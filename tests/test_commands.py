@@ -373,6 +373,7 @@ def test_a_sweep_that_an_outage_meets_is_one_line(
     assert caught.value.returncode == 1
 
 
+@pytest.mark.django_db
 def test_a_dry_run_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     lapsed()
 
