@@ -661,3 +661,17 @@ def test_reason_that_this_code_does_not_know_is_shown_as_it_is(store: BaseStore)
     client = operator()
     assert "from_the_future" in client.get(page_of(job_id)).content.decode()
     assert "from_the_future" in client.get(url("deadjob_changelist")).content.decode()
+
+
+@pytest.mark.parametrize("model", ["livejob", "deadjob"])
+def test_lost_attempt_is_shown_with_the_worker_that_was_lost(store: BaseStore, model: str) -> None:
+    """Case A 35."""
+    taken = factories.running(store, worker_id="w-of-a-dead-host", lease_seconds=1)
+    store.reclaim(now=factories.at(1))
+    if model == "deadjob":
+        (again,) = factories.claim(store, now=factories.at(2))
+        store.bury(again, DeathReason.TERMINAL, factories.error(again), now=factories.at(3))
+    page = operator().get(page_of(taken.id, model)).content.decode()
+    assert "worker lost: w-of-a-dead-host stopped extending its lease" in page
+    assert re.search(r"Attempt 1\b", page)
+    assert re.search(r"\blost\b", page)
