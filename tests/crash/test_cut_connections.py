@@ -27,7 +27,7 @@ from tests.driver_faults import Driver, Moment
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-MOST_STEPS = 60
+MOST_STEPS = 100
 """More than a worker takes for one job: a loop that never ends would hide behind a fault."""
 
 

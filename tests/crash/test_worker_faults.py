@@ -71,16 +71,18 @@ def test_a_claim_that_is_committed_late_is_given_back_uncharged() -> None:
 
 
 def test_an_outage_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
-    ready_queues = BaseStore.ready_queues
+    made = worker()
+    store = type(made.store)
+    ready_queues = store.ready_queues
     faults = [OperationalError("gone")] * 5
 
-    def fail(store: BaseStore, *args: Any, **options: Any) -> Any:
+    def fail(self: Any, *args: Any, **options: Any) -> Any:
         if faults:
             raise faults.pop()
-        return ready_queues(store, *args, **options)
+        return ready_queues(self, *args, **options)
 
-    with mock.patch.object(BaseStore, "ready_queues", fail):
-        worker().run()
+    with mock.patch.object(store, "ready_queues", fail):
+        made.run()
     caplog.set_level(logging.INFO)
     told = [
         record.getMessage() for record in caplog.records if record.name == "django_workqueue.worker"

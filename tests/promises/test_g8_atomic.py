@@ -13,10 +13,10 @@ from django.db import connection
 from django_workqueue.models import DeadJob, LiveJob, Lock
 from django_workqueue.store import BaseStore
 from tests.crash import tasks
-from tests.crash.fleet import Fleet, kill_group
+from tests.crash.fleet import Fleet, go_on, kill_group, stop
 from tests.crash.outages import cut_all
 from tests.ledger import START, Ledger
-from tests.processes import wait_until
+from tests.processes import Process, wait_until
 from tests.promises.work import starts
 from tests.timescale import LEASE_SECONDS
 
@@ -92,8 +92,7 @@ def assert_counts_once(
     _, *doomed = fleet.start(*threads, count=1 + kill_count)
     add(tasks.add_one, ledger, job_count, length)
     for worker in doomed:
-        wait_until(functools.partial(runs_one, worker.pid, ledger), "a run in it")
-        kill_group(worker)
+        kill_in_a_run(worker, ledger)
         if connection.vendor != "sqlite":
             cut_all()
     wait_until(all_ended, "the end of every job")
@@ -101,6 +100,18 @@ def assert_counts_once(
     assert counted() == job_count
     # Runs that were superseded or cut have rolled back; that there were some is what is tested.
     assert len(ledger.entries(START)) > job_count
+
+
+def kill_in_a_run(worker: Process, ledger: Ledger) -> None:
+    """Kill it between a start and its end. It is stopped first, to look without haste."""
+    runs = functools.partial(runs_one, worker.pid, ledger)
+    while not all_ended():
+        wait_until(runs, "a run in it")
+        stop(worker)
+        if runs():
+            kill_group(worker)
+            return
+        go_on(worker)
 
 
 def runs_one(pid: int, ledger: Ledger) -> bool:
