@@ -356,10 +356,16 @@ def test_the_callback_is_told_how_many_signals_came() -> None:
     assert counts == [1, 2, 3]
 
 
+def wait_in_slices() -> None:
+    """Wait for ever, and notice a signal that came just before: one long wait would not."""
+    while True:
+        clock.sleep(0.01)
+
+
 def test_a_forked_process_dies_of_a_signal_and_its_parent_is_not_told() -> None:
     counts: list[int] = []
     with stop_on_signals(counts.append):
-        forked = multiprocessing.get_context("fork").Process(target=signal.pause)
+        forked = multiprocessing.get_context("fork").Process(target=wait_in_slices)
         with warnings.catch_warnings():
             # Python warns of forks beside other threads; tasks do it all the same.
             warnings.simplefilter("ignore")
