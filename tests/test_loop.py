@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -356,8 +356,9 @@ def test_the_callback_is_told_how_many_signals_came() -> None:
     assert counts == [1, 2, 3]
 
 
-def wait_in_slices() -> None:
-    """Wait for ever, and notice a signal that came just before: one long wait would not."""
+def begin_and_wait(begun: Any) -> None:
+    """Say that this process runs, and wait for ever; in slices, to notice a signal that came."""
+    begun.set()
     while True:
         clock.sleep(0.01)
 
@@ -365,11 +366,15 @@ def wait_in_slices() -> None:
 def test_a_forked_process_dies_of_a_signal_and_its_parent_is_not_told() -> None:
     counts: list[int] = []
     with stop_on_signals(counts.append):
-        forked = multiprocessing.get_context("fork").Process(target=wait_in_slices)
+        context = multiprocessing.get_context("fork")
+        begun = context.Event()
+        forked = context.Process(target=begin_and_wait, args=(begun,))
         with warnings.catch_warnings():
             # Python warns of forks beside other threads; tasks do it all the same.
             warnings.simplefilter("ignore")
             forked.start()
+        # Python forgets a signal that meets a process before its first instruction.
+        assert begun.wait(TIMEOUT)
         forked.terminate()
         forked.join(TIMEOUT)
         try:
