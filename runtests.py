@@ -1,8 +1,11 @@
-"""Run the tests from nothing: `python3 runtests.py [arguments for pytest]`.
+"""Run the tests from nothing: `python3 runtests.py [--all] [arguments for pytest]`.
 
 Makes a virtual environment in .venv-tests, once for each Python, and runs pytest in it on SQLite
 and on PostgreSQL; WORKQUEUE_TEST_DATABASE=sqlite, for example, runs one of them. PostgreSQL comes
 with the test dependencies; where it does not, its tests are skipped and say why.
+
+Without --all, tests that start processes or try thousands of cases are left out: some minutes
+instead of some twenty.
 """
 
 import hashlib
@@ -21,12 +24,17 @@ def main() -> int:
         return 2
     python = prepare(ROOT / ".venv-tests" / "{}.{}".format(*sys.version_info))
     wanted = os.environ.get("WORKQUEUE_TEST_DATABASE")
+    arguments = sys.argv[1:]
+    if "--all" in arguments:
+        arguments.remove("--all")
+    else:
+        arguments = ["-m", "not soak and not slow", *arguments]
     exit_codes = []
     for database in [wanted] if wanted else ["sqlite", "postgresql"]:
         print(f"\nTests on {database}:", flush=True)
         exit_codes.append(
             subprocess.call(
-                [python, "-m", "pytest", *sys.argv[1:]],
+                [python, "-m", "pytest", *arguments],
                 cwd=ROOT,
                 env={**os.environ, "WORKQUEUE_TEST_DATABASE": database},
             )

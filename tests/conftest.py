@@ -1,6 +1,7 @@
 """What holds for every test: which database it runs on, and what happens where there is none."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import django
@@ -14,6 +15,26 @@ from tests import services
 KEPT = ("contenttypes.ContentType", "auth.Permission")
 """What migrations make, and tests need."""
 
+TESTS = Path(__file__).parent
+
+
+SLOW = (
+    "browser/",
+    "crash/",
+    "promises/",
+    "queues/test_processes.py",
+    "races/",
+    "test_commands.py",
+    "test_deadlines.py",
+    "test_demo.py",
+    "test_lifecycle.py",
+    "test_readme.py",
+    "test_shop_orders.py",
+    "test_supervisor.py",
+    "test_tutorial.py",
+)
+"""Tests that start processes, or try thousands of cases: `python3 runtests.py` leaves them out."""
+
 
 def pytest_report_header() -> str:
     """Name what this run is about, for whoever reads the log of several."""
@@ -25,8 +46,12 @@ def pytest_report_header() -> str:
     return f"Django {version}, {connection.vendor}{server}, USE_TZ={settings.USE_TZ}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests of other databases; skip all by name, or end, without a server."""
+    for item in items:
+        if str(item.path.relative_to(TESTS)).startswith(SLOW):
+            item.add_marker(pytest.mark.slow)
     if settings.MISSING_SERVICE:
         if services.services_are_required():
             pytest.exit(f"A required service is missing. {settings.MISSING_SERVICE}", returncode=1)
