@@ -14,8 +14,11 @@ from typing import Any
 from django.db import DatabaseError, InterfaceError, transaction
 
 from . import clock, conf, registry
+from .connecting import clean_connections
 from .exceptions import LeaseLost, TransactionBroken, TransactionTooLong
-from .executor import Job, Outcome, Verb, clean_connections, execute, failed
+from .executor import execute
+from .job import Job, Outcome, Verb
+from .outcomes import failed
 from .settler import as_ack
 from .store import BaseStore, get_store
 

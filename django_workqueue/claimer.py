@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from . import clock, registry
-from .executor import Job
 from .extender import DATABASE_FAULTS
 from .ids import new_token
+from .job import Job
 from .states import HeldReason, Lane
 from .store import BaseStore, Claim, Hold
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from . import clock, conf
-from .executor import Job, timed_out
+from .job import Job
+from .outcomes import timed_out
 
 TIMEOUT_MARGIN_SECONDS: Final = 1.0
 """What a task gets to end by itself once it was told that its time is over."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from enum import StrEnum
 
 from . import clock
-from .executor import Job
+from .job import Job
 
 logger = logging.getLogger("django_workqueue.worker")
 

@@ -10,7 +10,7 @@ from typing import Final
 from django.db import DatabaseError, InterfaceError, connections
 
 from . import clock
-from .executor import Job
+from .job import Job
 from .loop import Loop
 from .store import BaseStore
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from django.db import DataError, IntegrityError
 
 from .exceptions import LeaseLost
-from .executor import Job, Outcome, Verb
+from .job import Job, Outcome, Verb
 from .states import DeathReason, HeldReason, ResultOutcome
 from .store import Ack, BaseStore, ErrorRecord
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from .executor import Job
+from .job import Job
 
 
 class Suspects:

@@ -11,18 +11,13 @@ from typing import Final
 from django.db import Error, connections
 
 from . import clock, conf
+from .announcing import tell_finished
 from .atomically import execute_atomically
 from .board import Board
-from .executor import (
-    Job,
-    Outcome,
-    clean_connections,
-    drop_unusable_connections,
-    execute,
-    not_run,
-    tell_finished,
-    timed_out,
-)
+from .connecting import clean_connections, drop_unusable_connections
+from .executor import execute
+from .job import Job, Outcome
+from .outcomes import not_run, timed_out
 from .store import get_store
 
 logger = logging.getLogger("django_workqueue.threads")

@@ -17,17 +17,17 @@ from dataclasses import dataclass
 
 from django.db import connections
 
-from . import clock, conf, registry
+from . import clock, conf
 from .board import Board
 from .claimer import Claimer
 from .deadlines import look
 from .ending import Ended, Ending
-from .executor import Job, Outcome, Verb
 from .extender import DATABASE_FAULTS, Extender, fault_pause
+from .flight import Flight
+from .job import Job
 from .loop import Loop
-from .settler import LOST, Settled, settle
-from .states import Place, ResultOutcome
-from .store import BaseStore, Hold, get_store
+from .settler import Settled
+from .store import BaseStore, get_store
 from .suspects import Suspects
 from .sweeper import Sweeper
 from .threads import Executors
@@ -41,7 +41,6 @@ HELPER_SECONDS = 5.0
 # How often, and how long apart, a worker that ends tries to reach the database.
 LAST_TRIES = 3
 LAST_PAUSE_SECONDS = 0.05
-ENDS = (ResultOutcome.SUCCEEDED, ResultOutcome.CANCELLED, Place.DEAD, "dropped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +87,6 @@ class Worker:
         self.options = options
         self.store: BaseStore = get_store()
         self.settings = conf.current()
-        self._on_settled = on_settled
         self.wakeup = wakeup_for(self.store)
         self._loop = Loop(
             self._step, errors=DATABASE_FAULTS, on_error=self._on_fault, wakeup=self.wakeup
@@ -101,16 +99,13 @@ class Worker:
             board=None if parent is None else parent.board,
         )
         self._claimer = Claimer(self.store, self.id, options.queues, options.lease_seconds)
-        self._extender = Extender(self.store, self._in_flight, options.lease_seconds)
+        self._flight = Flight(self.store, self._executors, self._claimer, on_settled)
+        self._extender = Extender(self.store, self._flight.all, options.lease_seconds)
         self._extending = self._extender.loop()
         self._helpers = [self._extending]
         if options.sweep:
             sweeper = Sweeper(self.store, self.settings, options.lease_seconds)
             self._helpers.append(sweeper.loop())
-        # Jobs in this process by hold, and those whose outcome waits to be written.
-        self._jobs: dict[Hold, Job] = {}
-        self._jobs_lock = threading.Lock()
-        self._unwritten: list[Job] = []
         self._claimed_count = 0
         self._fault_count = 0
         self._ending = Ending(self.id, options.grace_seconds)
@@ -183,7 +178,7 @@ class Worker:
                 helper.join()
         self.wakeup.attach()
         self._settle()
-        self._claimer.release_strays(self._holds)
+        self._claimer.release_strays(self._flight.holds)
         look_again = self._look_for_overdue()
         if self._ending.begun:
             return min(self._wind_down(), look_again)
@@ -198,16 +193,16 @@ class Worker:
 
     def _look_for_overdue(self) -> float:
         """Give up tasks whose time is over; return the seconds to the next look."""
-        overdue = look(self._in_flight(), self.settings, self.options.grace_seconds)
+        overdue = look(self._flight.all(), self.settings, self.options.grace_seconds)
         if overdue.given_up or overdue.stuck:
             self._ending.must(overdue.stuck)
         if overdue.given_up:
-            self._unwritten += overdue.given_up
+            self._flight.end(overdue.given_up)
             self._settle()
         return overdue.next_seconds
 
     def _room(self) -> int:
-        if self._suspects or any(job.claim.suspect for job in self._in_flight()):
+        if self._suspects or any(job.claim.suspect for job in self._flight.all()):
             return 0
         room = self._executors.room
         if self.options.max_jobs is not None:
@@ -220,7 +215,7 @@ class Worker:
         if most is not None and self._claimed_count >= most:
             self._ending.enough(recycle=True)
         # The claim pass before this found nothing: what is ready is not for this worker.
-        elif self.options.drain and not self._jobs and self.store.seconds_to_due() != 0.0:
+        elif self.options.drain and not self._flight and self.store.seconds_to_due() != 0.0:
             self._ending.enough(recycle=False)
         return self._ending.begun
 
@@ -237,15 +232,13 @@ class Worker:
         return poll if not due else min(poll, due)
 
     def _claim(self, room: int) -> int:
-        """Claim up to *room* jobs; return how many."""
         count = self._claimer.claim(room, self._take)
         self._on_answered()
         return count
 
     def _take(self, jobs: Sequence[Job]) -> None:
         """Hand claimed jobs to the executors."""
-        with self._jobs_lock:
-            self._jobs |= {job.claim.hold: job for job in jobs}
+        self._flight.add(jobs)
         self._claimed_count += len(jobs)
         self._suspects.add(job for job in jobs if job.claim.suspect)
         self._executors.put([job for job in jobs if not job.claim.suspect])
@@ -255,79 +248,13 @@ class Worker:
 
     def _start_suspect(self) -> None:
         """Start the next suspect once nothing else runs here; nothing else starts beside it."""
-        suspect = self._suspects.next(self._in_flight())
+        suspect = self._suspects.next(self._flight.all())
         if suspect is not None:
             self._executors.put([suspect])
 
-    # Settling
-
     def _settle(self) -> None:
-        """Write the outcomes that have gathered. A job leaves ``_jobs`` only after its settle."""
-        self._gather()
-        for job in [job for job in self._unwritten if job.lease_lost.is_set()]:
-            self._on_answer(Settled(job, LOST))
-        if not self._unwritten:
-            return
-        finished: list[Job] = []
-
-        def answered(settled: Settled) -> None:
-            self._on_answer(settled)
-            outcome = settled.job.outcome
-            if settled.place in ENDS and outcome is not None:
-                finished.append(settled.job)
-
-        try:
-            settle(self.store, list(self._unwritten), answered)
-        except DATABASE_FAULTS:
-            for job in self._unwritten:
-                job.settle_retried = True
-            raise
-        finally:
-            if finished:
-                self._executors.tell(finished)
-        self._on_answered()
-
-    def _gather(self) -> None:
-        """Take over what the executors have done; not what was cut short, and ended after all."""
-        for job in self._executors.take_done():
-            if job.claim.hold in self._jobs and job not in self._unwritten:
-                self._unwritten.append(job)
-
-    def _on_answer(self, settled: Settled) -> None:
-        job = settled.job
-        self._unwritten.remove(job)
-        with self._jobs_lock:
-            self._jobs.pop(job.claim.hold, None)
-        self._executors.forget(job)
-        held = job.outcome is not None and job.outcome.verb is Verb.HOLD
-        if held and registry.get(job.claim.task) is None:
-            self._claimer.note_unknown(job.claim.task)
-        # The extender has warned of those whose lease it saw refused.
-        if settled.place == LOST and not job.lease_lost.is_set():
-            logger.warning("job lost to another claim", extra=self._fields(job))
-        try:
-            self._on_settled(settled)
-        except Exception:
-            # It only tells: a closed terminal, say, is no reason to stop working.
-            logger.exception("outcome could not be told", extra=self._fields(job))
-
-    def _holds(self) -> set[Hold]:
-        with self._jobs_lock:
-            return set(self._jobs)
-
-    def _in_flight(self) -> list[Job]:
-        with self._jobs_lock:
-            return list(self._jobs.values())
-
-    def _fields(self, job: Job) -> dict[str, object]:
-        claim = job.claim
-        return {
-            "job_id": claim.id,
-            "task": claim.task,
-            "queue": claim.queue_name,
-            "attempt": claim.attempt,
-            "worker_id": self.id,
-        }
+        if self._flight.settle():
+            self._on_answered()
 
     # Ending
 
@@ -340,32 +267,16 @@ class Worker:
             # Without an outcome they are settled by giving them back.
             for job in unstarted:
                 job.finish(None)
-            self._unwritten += unstarted
+            self._flight.end(unstarted)
             return 0.0
-        if self._jobs and not self._ending.over(self._in_flight()):
+        if self._flight and not self._ending.over(self._flight.all()):
             return min(self.options.poll_seconds, 0.1)
         # A parent gives back what runs, once this process and its bodies are gone.
-        if self._jobs and self._parent is None:
-            self._cut()
+        if self._flight and self._parent is None:
+            self._flight.cut(CUT_DELAY_SECONDS)
             self._settle()
         self._loop.stop()
         return 0.0
-
-    def _cut(self) -> None:
-        """Let what still runs be given back with its attempt refunded.
-
-        With a delay: a body can no longer be stopped but with the process, which ends at once.
-        """
-        now = clock.monotonic()
-        for job in self._in_flight():
-            back = Outcome(
-                verb=Verb.RELEASE,
-                started=job.started or now,
-                ended=now,
-                delay_seconds=CUT_DELAY_SECONDS,
-            )
-            if job.finish(back):
-                self._unwritten.append(job)
 
     # Without the database
 
@@ -375,7 +286,7 @@ class Worker:
         if not self._fault_count:
             logger.warning("database cannot be used", extra={"worker_id": self.id}, exc_info=error)
         self._fault_count += 1
-        ends = self._ending.in_haste and (not self._jobs or self._ending.over(self._in_flight()))
+        ends = self._ending.in_haste and (not self._flight or self._ending.over(self._flight.all()))
         if not ends:
             return fault_pause(self._fault_count, self.options.lease_seconds)
         if self._fault_count >= LAST_TRIES:

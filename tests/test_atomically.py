@@ -13,7 +13,7 @@ from django.db import IntegrityError, connection, transaction
 
 from django_workqueue import atomically, clock, conf
 from django_workqueue.exceptions import Retry, Snooze
-from django_workqueue.executor import Job, Outcome
+from django_workqueue.job import Job, Outcome
 from django_workqueue.models import LiveJob, Result
 from django_workqueue.states import DeathReason
 from django_workqueue.store import get_store

@@ -14,7 +14,7 @@ import pytest
 from django_workqueue import clock
 from django_workqueue.deadlines import TIMEOUT_MARGIN_SECONDS, look
 from django_workqueue.ending import Ended
-from django_workqueue.executor import Job
+from django_workqueue.job import Job
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.states import State
 from django_workqueue.store import get_store

@@ -15,9 +15,12 @@ from django.contrib.auth.models import Group
 from django.db import IntegrityError, connection, connections, transaction
 
 from django_workqueue import clock, conf, registry
+from django_workqueue.announcing import tell_finished
 from django_workqueue.compat import TaskResultStatus, task_finished, task_started
+from django_workqueue.connecting import clean_connections
 from django_workqueue.exceptions import Retry, Snooze, Terminal
-from django_workqueue.executor import Job, Outcome, Verb, clean_connections, execute, tell_finished
+from django_workqueue.executor import execute
+from django_workqueue.job import Job, Outcome, Verb
 from django_workqueue.models import LiveJob
 from django_workqueue.states import DeathReason
 from django_workqueue.store import get_store

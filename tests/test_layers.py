@@ -21,8 +21,9 @@ ORDER = """
     store
     wakeup locks limits results
     enqueueing tasks calls backend queues schedules outbox
-    board executor loop extender settler claimer deadlines suspects ending
-    atomically threads sweeper worker relay scheduler
+    board job outcomes announcing connecting executor loop extender settler claimer deadlines
+    suspects ending
+    atomically threads flight sweeper worker relay scheduler
     presence supervisor doctor
     checks admin apps commands
     contrib testing

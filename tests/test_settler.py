@@ -10,7 +10,8 @@ from django.db import DataError, OperationalError
 
 from django_workqueue import conf
 from django_workqueue.exceptions import Snooze, Terminal
-from django_workqueue.executor import Job, execute
+from django_workqueue.executor import execute
+from django_workqueue.job import Job
 from django_workqueue.models import DeadJob, LiveJob
 from django_workqueue.settler import LEFT, LOST, UNKNOWN, Settled, settle
 from django_workqueue.states import DeathReason, ResultOutcome, State

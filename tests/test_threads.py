@@ -13,7 +13,7 @@ from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from django_workqueue import conf, executor, threads
 from django_workqueue.compat import task_finished
-from django_workqueue.executor import Job, Outcome, Verb
+from django_workqueue.job import Job, Outcome, Verb
 from django_workqueue.models import LiveJob
 from django_workqueue.store import get_store
 from django_workqueue.threads import Executors

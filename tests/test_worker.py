@@ -26,7 +26,7 @@ from django_workqueue.loop import Loop
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.results import moment
 from django_workqueue.states import DeathReason, State
-from django_workqueue.store import get_store
+from django_workqueue.store import BaseStore, get_store
 from django_workqueue.sweeper import sweep
 from django_workqueue.worker import CUT_DELAY_SECONDS, Worker, new_worker_id
 from tests import jobs
@@ -58,6 +58,11 @@ def gate() -> Iterator[Gate]:
     made = Gate()
     yield made
     made.go_on.set()
+
+
+def replace_store(worker: Worker, store: BaseStore) -> None:
+    """Let *worker* claim and settle through *store*."""
+    worker.store = worker._claimer._store = worker._flight._store = store
 
 
 @contextlib.contextmanager
@@ -393,7 +398,7 @@ def test_what_was_claimed_and_not_started_goes_back_uncharged_though_the_databas
 ) -> None:
     worker = jobs.new_worker(drain=False)
     fault = Fault("release", OperationalError("cut"), times=2)
-    worker.store = worker._claimer._store = with_faults(worker.store, fault)
+    replace_store(worker, with_faults(worker.store, fault))
     running, waiting = jobs.enqueue(gate), jobs.enqueue(lambda: 1)
 
     with working(worker) as ended:
@@ -625,7 +630,7 @@ def settled_through(fault: Fault, name: str, **options: Any) -> Any:
     """Enqueue one job and run a worker whose store has *fault*; return its result."""
     result = app.run.using(**options).enqueue(name)
     worker = jobs.new_worker()
-    worker.store = worker._claimer._store = with_faults(worker.store, fault)
+    replace_store(worker, with_faults(worker.store, fault))
     worker.run()
     assert fault.bitten
     return result

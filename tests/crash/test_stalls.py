@@ -17,8 +17,8 @@ import pytest
 from django.db import OperationalError
 
 from django_workqueue import clock, conf
-from django_workqueue.executor import Job
 from django_workqueue.extender import Extender
+from django_workqueue.job import Job
 from django_workqueue.store import BaseStore, Claim
 from django_workqueue.sweeper import Sweeper, SweepReport
 from tests import factories

@@ -9,11 +9,11 @@ from unittest import mock
 import pytest
 from django.db import OperationalError
 
-from django_workqueue.executor import Job, Outcome, Verb
+from django_workqueue.job import Job, Outcome, Verb
 from django_workqueue.models import LiveJob, Result
 from django_workqueue.settler import Settled
 from django_workqueue.store import BaseStore
-from django_workqueue.worker import Options, Worker
+from django_workqueue.worker import CUT_DELAY_SECONDS, Options, Worker
 from tests.crash import tasks
 from tests.factories import running
 from tests.sound import place
@@ -97,21 +97,21 @@ def test_each_job_that_lost_its_lease_is_answered_for_once(store: BaseStore) -> 
     for job in jobs[:2]:
         store.release(job.claim)
         job.lease_lost.set()
-    made._jobs = {job.claim.hold: job for job in jobs}
+    made._flight.add(jobs)
     with mock.patch.object(made._executors, "take_done", return_value=jobs):
         made._settle()
     assert [each.place for each in answered] == ["lost", "lost", "succeeded"]
-    assert made._unwritten == []
+    assert made._flight._unwritten == []
 
 
 def test_a_job_that_ended_before_the_cut_is_not_run_again(store: BaseStore) -> None:
     made = Worker(Options(sweep=False))
     ended, runs = acked(Job(running(store, now=None))), Job(running(store, now=None))
-    made._jobs = {job.claim.hold: job for job in (ended, runs)}
+    made._flight.add((ended, runs))
     with mock.patch.object(made._executors, "take_done", return_value=[ended]):
-        made._cut()
+        made._flight.cut(CUT_DELAY_SECONDS)
         made._settle()
     assert place(ended.claim.id) == "finished"
     assert LiveJob.objects.get().pk == runs.claim.id
     assert place(runs.claim.id) == "scheduled"
-    assert made._in_flight() == []
+    assert made._flight.all() == []

@@ -1,0 +1,49 @@
+"""The database connections of a thread that runs tasks: in order between two of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connections, reset_queries
+
+
+def clean_connections(*, keep: str | None = None) -> list[str]:
+    """Put this thread's connections in order; return the aliases on which a transaction was open.
+
+    The transaction on the alias *keep* is the caller's.
+
+    A connection with one is closed, which rolls it back. The rest are kept, whatever CONN_MAX_AGE
+    says, unless they broke.
+    """
+    left_open = []
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is None or connection.alias == keep:
+            continue
+        if connection.in_atomic_block or not connection.get_autocommit():
+            left_open.append(connection.alias)
+            _close(connection)
+        elif connection.errors_occurred and not connection.is_usable():
+            _close(connection)
+        else:
+            connection.errors_occurred = False
+    # DEBUG keeps every query of a thread.
+    reset_queries()
+    return left_open
+
+
+def drop_unusable_connections() -> None:
+    """Close this thread's connections that do not answer; the next use opens them again."""
+    for connection in connections.all(initialized_only=True):
+        if connection.connection is not None and not connection.is_usable():
+            connection.close()
+
+
+def _close(connection: Any) -> None:
+    # close() inside atomic() only marks the connection; what the task left behind is not ours.
+    connection.in_atomic_block = False
+    connection.savepoint_ids = []
+    connection.run_on_commit = []
+    connection.needs_rollback = False
+    # Set where the task closed it inside atomic(): close() would leave it as it is, for ever.
+    connection.closed_in_transaction = False
+    connection.close()

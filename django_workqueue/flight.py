@@ -1,0 +1,141 @@
+"""The jobs a worker has, from their claim to the answer of their settle."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+
+from . import clock, registry
+from .claimer import Claimer
+from .extender import DATABASE_FAULTS
+from .job import Job, Outcome, Verb
+from .settler import LOST, Settled, settle
+from .states import Place, ResultOutcome
+from .store import BaseStore, Hold
+from .threads import Executors
+
+logger = logging.getLogger("django_workqueue.worker")
+
+ENDS = (ResultOutcome.SUCCEEDED, ResultOutcome.CANCELLED, Place.DEAD, "dropped")
+
+
+class Flight:
+    """Jobs in flight, and those of them whose outcome waits to be written.
+
+    `all` and `holds` may be called from any thread, the rest from the worker's main thread.
+    """
+
+    def __init__(
+        self,
+        store: BaseStore,
+        executors: Executors,
+        claimer: Claimer,
+        on_settled: Callable[[Settled], None],
+    ) -> None:
+        self._store = store
+        self._executors = executors
+        self._claimer = claimer
+        self._on_settled = on_settled
+        self._jobs: dict[Hold, Job] = {}
+        self._jobs_lock = threading.Lock()
+        self._unwritten: list[Job] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._jobs)
+
+    def all(self) -> list[Job]:
+        with self._jobs_lock:
+            return list(self._jobs.values())
+
+    def holds(self) -> set[Hold]:
+        with self._jobs_lock:
+            return set(self._jobs)
+
+    def add(self, jobs: Iterable[Job]) -> None:
+        with self._jobs_lock:
+            self._jobs |= {job.claim.hold: job for job in jobs}
+
+    def end(self, jobs: Iterable[Job]) -> None:
+        """Let the next settle write the outcomes of *jobs*; without one they are given back."""
+        self._unwritten += jobs
+
+    def cut(self, delay_seconds: float) -> None:
+        """Let what still runs be given back with its attempt refunded.
+
+        With a delay: a body can no longer be stopped but with the process, which ends at once.
+        """
+        now = clock.monotonic()
+        for job in self.all():
+            back = Outcome(
+                verb=Verb.RELEASE,
+                started=job.started or now,
+                ended=now,
+                delay_seconds=delay_seconds,
+            )
+            if job.finish(back):
+                self._unwritten.append(job)
+
+    def settle(self) -> bool:
+        """Write the outcomes that have gathered; return whether there were any.
+
+        A job is in flight until its settle was answered.
+        """
+        self._gather()
+        for job in [job for job in self._unwritten if job.lease_lost.is_set()]:
+            self._on_answer(Settled(job, LOST))
+        if not self._unwritten:
+            return False
+        finished: list[Job] = []
+
+        def answered(settled: Settled) -> None:
+            self._on_answer(settled)
+            outcome = settled.job.outcome
+            if settled.place in ENDS and outcome is not None:
+                finished.append(settled.job)
+
+        try:
+            settle(self._store, list(self._unwritten), answered)
+        except DATABASE_FAULTS:
+            for job in self._unwritten:
+                job.settle_retried = True
+            raise
+        finally:
+            if finished:
+                self._executors.tell(finished)
+        return True
+
+    def _gather(self) -> None:
+        """Take over what the executors have done; not what was cut short, and ended after all."""
+        for job in self._executors.take_done():
+            if job.claim.hold in self._jobs and job not in self._unwritten:
+                self._unwritten.append(job)
+
+    def _on_answer(self, settled: Settled) -> None:
+        job = settled.job
+        self._unwritten.remove(job)
+        with self._jobs_lock:
+            self._jobs.pop(job.claim.hold, None)
+        self._executors.forget(job)
+        held = job.outcome is not None and job.outcome.verb is Verb.HOLD
+        if held and registry.get(job.claim.task) is None:
+            self._claimer.note_unknown(job.claim.task)
+        # The extender has warned of those whose lease it saw refused.
+        if settled.place == LOST and not job.lease_lost.is_set():
+            logger.warning("job lost to another claim", extra=_fields(job))
+        try:
+            self._on_settled(settled)
+        except Exception:
+            # It only tells: a closed terminal, say, is no reason to stop working.
+            logger.exception("outcome could not be told", extra=_fields(job))
+
+
+def _fields(job: Job) -> dict[str, object]:
+    claim = job.claim
+    return {
+        "job_id": claim.id,
+        "task": claim.task,
+        "queue": claim.queue_name,
+        "attempt": claim.attempt,
+        "worker_id": claim.worker_id,
+    }

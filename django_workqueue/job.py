@@ -1,0 +1,80 @@
+"""A job in this process, and what came of its run."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from . import payload
+from .compat import TaskResult
+from .states import DeathReason
+from .store.records import Claim, ErrorRecord
+
+PROGRESS_MAX_BYTES = 4_096
+
+
+class Verb(StrEnum):
+    """What is to be done with a job that was run: the names of the store's transitions."""
+
+    ACK = "ack"
+    RETRY = "retry"
+    BURY = "bury"
+    RELEASE = "release"
+    HOLD = "hold"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a run. *value* is JSON text; moments are this process's monotonic seconds."""
+
+    verb: Verb
+    started: float
+    ended: float
+    value: str = "null"
+    delay_seconds: float = 0.0
+    reason: DeathReason | None = None
+    error: ErrorRecord | None = None
+
+
+_finishing = threading.Lock()
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A claim in this process, from its claim to its settle."""
+
+    claim: Claim
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    lease_lost: threading.Event = field(default_factory=threading.Event)
+    # JSON text of the newest call of context.progress() that was not written yet.
+    progress: str | None = None
+    started: float | None = None
+    outcome: Outcome | None = None
+    result: TaskResult[..., Any] | None = None
+    # It has ended here, or is given back: an extension that is refused tells nothing.
+    ending: bool = False
+    # Its time limit passed while it ran: whatever it returns is refused.
+    timed_out: bool = False
+    # The monotonic time at which an extension said that a cancel was asked.
+    cancel_noticed: float | None = None
+    # A settle was sent whose answer never came.
+    settle_retried: bool = False
+    # The run's own transaction (atomic=True) committed, its completion with it.
+    committed: bool = False
+    # Its slot on the board that the parent reads.
+    slot: int | None = None
+
+    def finish(self, outcome: Outcome | None) -> bool:
+        """Set what is to be settled, once: False if that was decided before, by another thread."""
+        with _finishing:
+            if self.ending:
+                return False
+            self.ending = True
+            self.outcome = outcome
+            return True
+
+    def note_progress(self, progress: dict[str, Any]) -> None:
+        """Keep *progress* for the next extension. Raises PayloadError for what JSON lacks."""
+        self.progress = payload.encode(progress, max_bytes=PROGRESS_MAX_BYTES, root="progress")
