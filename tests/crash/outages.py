@@ -69,7 +69,7 @@ class OwnServer:
     """A PostgreSQL server of one test, which may stop it."""
 
     def __init__(self) -> None:
-        self.folder = Path(services._start_postgresql())
+        self.folder = Path(services.start_postgresql(durable=False))
         self._as_user: dict[str, Any] = {}
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")

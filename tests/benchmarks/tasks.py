@@ -1,0 +1,28 @@
+"""Tasks of the benchmarks."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from django_workqueue.tasks import task
+from tests.app.tasks import append
+
+
+@task
+def nothing() -> None:
+    """Do nothing: what is measured is the way of a job."""
+
+
+@task
+def stamp(path: str, sent: float) -> None:
+    """Write how many seconds ago *sent* was: monotonic time is one for all of a machine."""
+    append(path, f"{time.monotonic() - sent:.6f}")
+
+
+@task
+def nap(path: str, name: str, seconds: float) -> None:
+    """Write start and end with name, process and monotonic time."""
+    append(path, f"start {name} {os.getpid()} {time.monotonic():.6f}")
+    time.sleep(seconds)
+    append(path, f"end {name} {os.getpid()} {time.monotonic():.6f}")
