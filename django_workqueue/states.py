@@ -39,6 +39,17 @@ class Lane(StrEnum):
     OUTBOX = "outbox"
 
 
+class OutboxKind(StrEnum):
+    """What a row of the outbox is: a job on its way to the queue's database, or a message.
+
+    A skippable one does not hold back its key once it is dead.
+    """
+
+    MOVE = "move"
+    MESSAGE = "message"
+    SKIPPABLE = "skippable"
+
+
 class HeldReason(StrEnum):
     """Why a ready job may not be taken now."""
 

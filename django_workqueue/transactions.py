@@ -1,10 +1,10 @@
-"""What a call that commits by itself needs: no open transaction, and a working connection."""
+"""What calls ask of the caller's transaction: that there is none, or that there is one."""
 
 from __future__ import annotations
 
 from django.db import connections
 
-from .exceptions import InTransaction
+from .exceptions import InTransaction, NotInTransaction
 
 
 def refuse_open(alias: str, call: str, reason: str) -> None:
@@ -22,6 +22,20 @@ def refuse_open(alias: str, call: str, reason: str) -> None:
             "Call it outside of atomic(); in a view under ATOMIC_REQUESTS, decorate the view "
             f"with transaction.non_atomic_requests(using={alias!r})."
         )
+
+
+def require_open(alias: str, call: str) -> None:
+    """Raise NotInTransaction where the caller has no transaction open on *alias*."""
+    connection = connections[alias]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        return
+    others = [each.alias for each in connections.all(initialized_only=True) if each.in_atomic_block]
+    got = f"one on {', '.join(map(repr, others))}" if others else "none"
+    raise NotInTransaction(
+        f"{call} must be part of a transaction on {alias!r}, got {got}. Call it inside "
+        f"transaction.atomic(using={alias!r}), together with the writes that it tells of; nothing "
+        "was written."
+    )
 
 
 def reopen(alias: str) -> None:

@@ -1,6 +1,6 @@
 """Tables: fields, constraints, indexes and named predicates. Nothing here writes."""
 
-from .coordination import Lock, Moved, OutboxKey, Queue, Schedule, Worker
+from .coordination import Lock, Moved, OutboxKey, Queue, Schedule, Seen, Worker
 from .jobs import SPENT, DeadJob, JobFacts, LiveJob, Result
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Queue",
     "Result",
     "Schedule",
+    "Seen",
     "Worker",
 ]

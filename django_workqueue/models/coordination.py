@@ -109,8 +109,12 @@ class Worker(models.Model):
 
 
 class OutboxKey(models.Model):
-    """The last number of a key; the lock on its row makes numbers follow commits."""
+    """The last number of a key; the lock on its row makes numbers follow commits.
 
+    Numbers begin anew at 1 once every message of the key has left: only the first is not held.
+    """
+
+    # The name of the destination's queue.
     destination = ExactCharField(max_length=NAME_LENGTH)
     key = ExactCharField(max_length=NAME_LENGTH)
     last_seq = models.BigIntegerField(default=0)
@@ -141,3 +145,25 @@ class Moved(models.Model):
 
     def __str__(self) -> str:
         return str(self.id)
+
+
+class Seen(models.Model):
+    """A message that a receiver has taken in, written with what it did."""
+
+    consumer = ExactCharField(max_length=NAME_LENGTH)
+    message_id = ExactCharField(max_length=NAME_LENGTH)
+    seen_at = MomentField()
+
+    class Meta:
+        verbose_name = _("seen message")
+        verbose_name_plural = _("seen messages")
+        default_permissions: ClassVar = ("view",)
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["consumer", "message_id"], name="workqueue_seen_message"
+            )
+        ]
+        indexes: ClassVar = [models.Index(fields=["seen_at"], name="workqueue_seen_at")]
+
+    def __str__(self) -> str:
+        return f"{self.consumer} {self.message_id}"

@@ -165,6 +165,27 @@ class ExactCharField(CharField[Set_contra, Get_co]):
         return parameters
 
 
+class NumberedIndex(models.Index):
+    """An index over the rows that have a number within a key (``seq``).
+
+    A partial index where the database has them; elsewhere it holds every row.
+    """
+
+    def create_sql(
+        self,
+        model: type[models.Model],
+        schema_editor: BaseDatabaseSchemaEditor,
+        using: str = "",
+        **options: Any,
+    ) -> Any:
+        numbered = Q(seq__isnull=False)
+        partial = schema_editor.connection.features.supports_partial_indexes
+        plain = models.Index(
+            fields=self.fields, name=self.name, condition=numbered if partial else None
+        )
+        return plain.create_sql(model, schema_editor, using, **options)
+
+
 class StateIndex(models.Index):
     """An index over the rows of one state.
 

@@ -22,7 +22,7 @@ from ..states import (
     State,
     UniqueWhile,
 )
-from .fields import ExactCharField, JSONTextField, MomentField, StateIndex
+from .fields import ExactCharField, JSONTextField, MomentField, NumberedIndex, StateIndex
 
 NAME_LENGTH = 255
 
@@ -151,6 +151,10 @@ class LiveJob(JobFacts):
                 name="workqueue_live_held",
             ),
             models.Index(fields=["expires_at"], name="workqueue_live_expires"),
+            # Who is first of a key of the outbox.
+            NumberedIndex(
+                fields=["queue_name", "order_key", "seq"], name="workqueue_live_numbered"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -176,6 +180,9 @@ class DeadJob(JobFacts):
             models.Index(fields=["task", "died_at"], name="workqueue_dead_task"),
             models.Index(fields=["queue_name", "died_at"], name="workqueue_dead_queue"),
             models.Index(fields=["reason", "died_at"], name="workqueue_dead_reason"),
+            NumberedIndex(
+                fields=["queue_name", "order_key", "seq"], name="workqueue_dead_numbered"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..models import LiveJob
 from ..models.fields import from_database, to_database
-from ..states import State
+from ..states import HeldReason, State
 from .core import StoreCore, statement, transition
 from .records import Inserted, NewJob
 
@@ -28,6 +28,7 @@ FACTS: Final = (
     "payload",
     "rank",
     "state",
+    "held_reason",
     "max_attempts",
     "unique_key",
     "unique_while",
@@ -43,7 +44,6 @@ FACTS: Final = (
     "headers",
 )
 CONSTANTS: Final = {
-    "held_reason": "''",
     "attempt": "0",
     "fence": "0",
     "worker_ids": "'[]'",
@@ -61,6 +61,20 @@ def hash_of(job: NewJob) -> str | None:
     """Return the hash of a new job's key; None: it has none."""
     key = job.unique_key
     return None if key is None else unique_hash(job.queue_name, job.task, key)
+
+
+def is_behind(job: NewJob) -> bool:
+    """True for a message whose key has an earlier one that has not left; see store.ordering."""
+    return job.seq is not None and job.seq > 1
+
+
+def state_of(job: NewJob) -> State:
+    """Return the state in which a new job begins."""
+    if is_behind(job):
+        return State.HELD
+    # A moment given may be past: the next claim pass promotes what is due.
+    later = job.run_after is not None or job.delay_seconds > 0
+    return State.SCHEDULED if later else State.READY
 
 
 class Inserting(StoreCore):
@@ -126,7 +140,6 @@ class Inserting(StoreCore):
 
     def _insert_row(self, job: NewJob, now: datetime | None) -> tuple[str, list[Any]]:
         vendor = self.connection.vendor
-        later = job.run_after is not None or job.delay_seconds > 0
         key = job.unique_key
         facts = [
             self.dump_uuid(job.id),
@@ -137,8 +150,8 @@ class Inserting(StoreCore):
             job.backend,
             job.payload,
             -job.priority,
-            # A moment given may be past: the next claim pass promotes what is due.
-            (State.SCHEDULED if later else State.READY).value,
+            state_of(job).value,
+            HeldReason.KEY.value if is_behind(job) else "",
             job.max_attempts,
             key or "",
             "" if key is None else job.unique_while,

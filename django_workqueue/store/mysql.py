@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from ..models import LiveJob, Queue
+from ..models import LiveJob, OutboxKey, Queue
 from ..states import Lane
 from .base import BaseStore
 from .core import M, error_codes, statement
@@ -183,6 +183,24 @@ class MySQLStore(BaseStore):
                 [*ids, *params],
             )
             return [row[0] for row in cursor.fetchall()]
+
+    def next_seq(self, queue_name: str, key: str) -> int:
+        # Two statements: MySQL has no RETURNING. The lock taken by the first holds in between.
+        q = self.quote
+        table = q(OutboxKey._meta.db_table)
+        columns = ", ".join(map(q, ("destination", "key", "last_seq")))
+        with self.connection.cursor() as cursor:
+            cursor.execute(
+                f"INSERT INTO {table} ({columns}) VALUES (%s, %s, 1) "
+                f"ON DUPLICATE KEY UPDATE {q('last_seq')} = {q('last_seq')} + 1",
+                [queue_name, key],
+            )
+            cursor.execute(
+                f"SELECT {q('last_seq')} FROM {table} "
+                f"WHERE {q('destination')} = %s AND {q('key')} = %s",
+                [queue_name, key],
+            )
+            return int(cursor.fetchone()[0])
 
     @statement
     def update_held(

@@ -13,7 +13,7 @@ from django.db.models import Q
 from ..exceptions import UniqueKeyTaken
 from ..models import DeadJob, LiveJob, Queue
 from ..models.fields import EncodedJSON
-from ..states import NOT_RUNNING, State, UniqueWhile
+from ..states import NOT_RUNNING, HeldReason, OutboxKind, State, UniqueWhile
 from .core import delete_rows, statement, transition
 from .inserting import Inserting, unique_hash
 from .sweeping import Sweeping
@@ -114,10 +114,16 @@ class Operating(Inserting, Sweeping):
             changes["payload"] = EncodedJSON(payload)
         unclaimed = job.unique_while == UniqueWhile.QUEUED and job.fence == 0
         constrains = unclaimed or job.unique_while == UniqueWhile.LIVE
+        skippable = job.kind == OutboxKind.SKIPPABLE
+        waits = job.seq is not None and not skippable and not self.is_first(job)
+        if job.seq is not None and skippable:
+            # Later messages of its key did not wait for it: it has no turn any more.
+            changes["seq"] = None
         key_hash = unique_hash(job.queue_name, job.task, job.unique_key)
         return LiveJob(
             **self.facts(job, **changes),
-            state=State.READY,
+            state=State.HELD if waits else State.READY,
+            held_reason=HeldReason.KEY if waits else "",
             unique_hash=key_hash if constrains else None,
         )
 
@@ -135,8 +141,12 @@ class Operating(Inserting, Sweeping):
 
     @statement
     def discard(self, job_id: uuid.UUID) -> bool:
-        """Delete a dead job; False if it is not dead."""
-        return bool(delete_rows(self.dead().filter(pk=job_id)))
+        """Delete a dead job; False if it is not dead. Later messages of its key go on."""
+        job = self.dead().filter(pk=job_id).only("queue_name", "order_key", "seq").first()
+        if job is None or not delete_rows(self.dead().filter(pk=job_id)):
+            return False
+        self.left(job)
+        return True
 
     @statement
     def pause(self, queue_name: str, until: datetime | None = None, reason: str = "") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -47,6 +47,10 @@ class NewJob:
     dead_letter: bool = True
     atomic: bool = False
     headers: str = "{}"
+
+    def numbered(self, seq: int) -> NewJob:
+        """Return this message with its number within its key."""
+        return replace(self, seq=seq)
 
 
 Hold = tuple[uuid.UUID, uuid.UUID]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..models import LiveJob
+from django.db.models import F, QuerySet
+
+from ..models import LiveJob, OutboxKey
 from .base import BaseStore
 
 
@@ -30,6 +32,11 @@ class SQLiteStore(BaseStore):
 
     def run_bound_seconds(self, lease_seconds: float) -> float | None:
         return lease_seconds / 2
+
+    def lock_key(self, rows: QuerySet[OutboxKey]) -> bool:
+        # There is no lock of a row, and select_for_update() is silently ignored. This takes the
+        # write lock before anything is read, whatever transaction_mode says.
+        return bool(rows.update(last_seq=F("last_seq")))
 
     def claim_rows(
         self,

@@ -16,6 +16,7 @@ from django.db.models import F, Q, QuerySet
 from ..models import SPENT, DeadJob, LiveJob, Lock, Worker
 from ..states import NOT_RUNNING, DeathReason, HeldReason, Lane, State
 from .core import delete_rows, statement, transition
+from .ordering import Ordering
 from .records import ErrorRecord, Swept, with_error
 from .settling import UNHELD, Settling
 
@@ -24,7 +25,7 @@ NIL: Final = uuid.UUID(int=0)
 """An id that no job has."""
 
 
-class Sweeping(Settling):
+class Sweeping(Ordering, Settling):
     """What happens to rows that nobody holds."""
 
     def lapsed(self, *, now: datetime | None = None) -> Q:
@@ -286,6 +287,7 @@ class Sweeping(Settling):
         if not delete_rows(rows):
             return None
         self.keep_cancelled(self.facts(job, **changes), now)
+        self.left(job)
         return swept(job, "cancelled")
 
 

@@ -1,0 +1,176 @@
+"""`outbox`: declaring destinations, and publishing in the caller's transaction."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from django.db import transaction
+
+from django_workqueue import outbox
+from django_workqueue.exceptions import NotInTransaction, PayloadError
+from django_workqueue.models import LiveJob, OutboxKey
+from django_workqueue.outbox import Message, destinations
+from tests import jobs
+
+real = pytest.mark.usefixtures("transactional_db")
+
+
+class Failed(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Destinations that a test declares are gone after it."""
+    monkeypatch.setattr(destinations, "_declared", dict(destinations._declared))
+
+
+def declare(name: str = "events", **options: Any) -> outbox.Destination:
+    return outbox.destination(name, **options)(lambda message: None)
+
+
+def row(message_id: uuid.UUID) -> Any:
+    return LiveJob.objects.get(pk=message_id)
+
+
+def states() -> list[tuple[Any, str, str]]:
+    """Return payload, state and held reason of every message, in the order of publishing."""
+    rows = LiveJob.objects.filter(lane="outbox").order_by("enqueued_at", "id")
+    return [(job.payload, job.state, job.held_reason) for job in rows]
+
+
+# Publishing
+
+
+@real
+def test_a_message_is_a_row_of_its_transaction() -> None:
+    """Cases M6 and D 94: of a rolled-back transaction or savepoint, no row."""
+    events = declare()
+    with transaction.atomic():
+        events.publish("A")
+        with pytest.raises(Failed), transaction.atomic():
+            events.publish("B")
+            raise Failed
+        events.publish("C")
+    with pytest.raises(Failed), transaction.atomic():
+        events.publish("D")
+        raise Failed
+    assert [payload for payload, *_ in states()] == ["A", "C"]
+
+
+@real
+def test_publishing_outside_a_transaction_is_refused_and_writes_nothing() -> None:
+    """Case M7."""
+    events = declare()
+    with pytest.raises(NotInTransaction) as refused:
+        events.publish({"order": 7}, key="7")
+    assert str(refused.value) == (
+        "publish() to 'events' must be part of a transaction on 'default', got none. Call it "
+        "inside transaction.atomic(using='default'), together with the writes that it tells of; "
+        "nothing was written."
+    )
+    assert jobs.counts() == (0, 0, 0)
+    assert not OutboxKey.objects.exists()
+
+
+@real
+def test_what_was_published_is_in_the_row() -> None:
+    events = declare(max_attempts=7, result_ttl=604_800)
+    with jobs.workqueue(), transaction.atomic():
+        message_id = events.publish({"order": 7}, key="7", headers={"tenant": "acme"})
+    job = row(message_id)
+    assert (job.lane, job.queue_name, job.kind, job.task) == (
+        "outbox",
+        "outbox:events",
+        "message",
+        "",
+    )
+    assert (job.payload, job.headers) == ({"order": 7}, {"tenant": "acme"})
+    assert (job.order_key, job.seq, job.state) == ("7", 1, "ready")
+    assert (job.max_attempts, job.result_ttl, job.attempt) == (7, 604_800, 0)
+
+
+@pytest.mark.django_db
+def test_content_that_json_lacks_is_refused_before_any_sql() -> None:
+    events = declare()
+    with pytest.raises(PayloadError, match="payload"):
+        events.publish({"when": object()}, key="7")
+    with pytest.raises(ValueError, match="key"):
+        events.publish(1, key="k" * 256)
+    with pytest.raises(ValueError, match="headers must be a mapping"):
+        events.publish(1, headers=[1])  # type: ignore[arg-type]
+    assert not LiveJob.objects.exists()
+    assert not OutboxKey.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_database_without_a_relay_is_refused() -> None:
+    events = declare()
+    with pytest.raises(ValueError) as refused:
+        events.publish(1, using="other")
+    assert str(refused.value) == (
+        "using of publish() must be one of default, got 'other'. Add the alias to "
+        'WORKQUEUE["OUTBOX_DATABASES"], migrate it, and restart the workers: they relay the '
+        "outboxes of those databases only."
+    )
+
+
+@pytest.mark.django_db
+def test_messages_behind_the_first_of_their_key_are_held() -> None:
+    events = declare()
+    for number in (1, 2, 3):
+        events.publish(f"a{number}", key="a")
+    events.publish("b1", key="b")
+    events.publish("free")
+    assert states() == [
+        ("a1", "ready", ""),
+        ("a2", "held", "key"),
+        ("a3", "held", "key"),
+        ("b1", "ready", ""),
+        ("free", "ready", ""),
+    ]
+
+
+@pytest.mark.django_db
+def test_a_destination_without_order_holds_nothing() -> None:
+    events = declare(ordered=False)
+    for number in (1, 2):
+        events.publish(number, key="a")
+    assert states() == [(1, "ready", ""), (2, "ready", "")]
+    assert not OutboxKey.objects.exists()
+
+
+# Declaring
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"name": ""}, "name must be a string of 1 to 255 characters, got ''"),
+        ({"name": "n" * 249}, "name must be a string of at most 248 characters"),
+        ({"name": "move"}, "name must be another than 'move', got 'move'"),
+        ({"max_attempts": 0}, "max_attempts must be a whole number from 1 to 32767, got 0"),
+        ({"max_attempts": True}, "max_attempts must be a whole number"),
+        ({"backoff": -1}, "seconds of a backoff must be a number from 0"),
+        ({"retry_on": "ValueError"}, "retry_on must be exception classes"),
+        ({"ordered": 1}, "ordered must be True or False, got 1"),
+        ({"result_ttl": -1}, "result_ttl must be a number of seconds from 0"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        declare(**options)
+    assert told in str(refused.value)
+
+
+def test_a_name_is_one_handler() -> None:
+    def first(message: Message) -> None: ...
+
+    def second(message: Message) -> None: ...
+
+    outbox.destination("mail")(first)
+    outbox.destination("mail")(first)  # Its module was loaded again.
+    with pytest.raises(ValueError, match=r"name must be that of no other destination than .*first"):
+        outbox.destination("mail")(second)
