@@ -21,6 +21,7 @@ TESTS = Path(__file__).parent
 SLOW = (
     "browser/",
     "crash/",
+    "cron/test_changes.py",
     "promises/",
     "queues/test_processes.py",
     "races/",
