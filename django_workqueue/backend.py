@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django.core.checks import CheckMessage
 
 from . import registry
@@ -73,12 +72,6 @@ class WorkQueueBackend(BaseTaskBackend):
                 task_enqueued.send_robust(type(self), task_result=result)
             results.append(result)
         return results
-
-    async def aenqueue_many(
-        self, task: Task[..., Any], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
-    ) -> list[TaskResult[..., Any]]:
-        """See enqueue_many()."""
-        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(task, calls)
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the result of the job, live, dead or finished.

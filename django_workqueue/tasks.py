@@ -11,6 +11,8 @@ from datetime import datetime
 from threading import Event
 from typing import Any, Final, Literal, overload
 
+from asgiref.sync import sync_to_async
+
 from . import clock, registry
 from .backoff import Backoff, Policy, check_policy
 from .compat import (
@@ -101,6 +103,12 @@ class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
             return [backend.enqueue(self, list(args), dict(kwargs)) for args, kwargs in calls]
         results: list[TaskResult[..., Any]] = many(self, calls)
         return results
+
+    async def aenqueue_many(
+        self, calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
+    ) -> list[TaskResult[..., Any]]:
+        """Do as enqueue_many() does, from a coroutine."""
+        return await sync_to_async(self.enqueue_many, thread_sensitive=True)(calls)
 
 
 OPTIONS: Final = frozenset(each.name for each in fields(WorkQueueTask)) - {"func", "takes_context"}

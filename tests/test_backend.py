@@ -100,7 +100,7 @@ def test_the_async_calls_do_what_the_others_do(task: Any) -> None:
 @real
 def test_many_can_be_enqueued_from_async_code() -> None:
     async def enqueue() -> Any:
-        return await app.echo.get_backend().aenqueue_many(app.echo, [((1,), {}), ((2,), {})])
+        return await app.echo.aenqueue_many([((1,), {}), ((2,), {})])
 
     assert [each.args for each in async_to_sync(enqueue)()] == [[1], [2]]
 
