@@ -29,7 +29,7 @@ def tell_finished(jobs: Sequence[Job]) -> None:
             _tell_finished(job)
         except BaseException:
             # sys.exit() of a receiver must not end a thread of the worker either.
-            logger.exception("receiver of task_finished", extra={"job_id": job.claim.id})
+            logger.exception("receiver of task_finished", extra=job.claim.log_fields)
 
 
 def _tell_finished(job: Job) -> None:

@@ -95,7 +95,7 @@ def _after_error(  # noqa: PLR0917  # the facts of a run, in its own order
 ) -> Outcome | None:
     """Return the outcome of a run whose transaction ended in *error*, the database's or its own."""
     if job.committed:
-        logger.error("hook after the commit failed", extra={"job_id": job.claim.id}, exc_info=error)
+        logger.error("hook after the commit failed", extra=job.claim.log_fields, exc_info=error)
         return outcome
     if isinstance(error, DatabaseError | InterfaceError) and store.is_outage(error):
         # Committed or not, nobody knows: the settle that follows looks for the result.

@@ -73,16 +73,7 @@ class Extender:
         if job.ending or job.lease_lost.is_set():
             return
         job.lease_lost.set()
-        logger.warning(
-            "lease lost",
-            extra={
-                "job_id": job.claim.id,
-                "task": job.claim.task,
-                "queue": job.claim.queue_name,
-                "attempt": job.claim.attempt,
-                "worker_id": job.claim.worker_id,
-            },
-        )
+        logger.warning("lease lost", extra=job.claim.log_fields)
 
     def _write_progress(self, jobs: Sequence[Job]) -> None:
         for job in jobs:

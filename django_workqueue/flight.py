@@ -122,20 +122,11 @@ class Flight:
             self._claimer.note_unknown(job.claim.task)
         # The extender has warned of those whose lease it saw refused.
         if settled.place == LOST and not job.lease_lost.is_set():
-            logger.warning("job lost to another claim", extra=_fields(job))
+            logger.warning("job lost to another claim", extra=job.claim.log_fields)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("job settled", extra=settled.log_fields)
         try:
             self._on_settled(settled)
         except Exception:
             # It only tells: a closed terminal, say, is no reason to stop working.
-            logger.exception("outcome could not be told", extra=_fields(job))
-
-
-def _fields(job: Job) -> dict[str, object]:
-    claim = job.claim
-    return {
-        "job_id": claim.id,
-        "task": claim.task,
-        "queue": claim.queue_name,
-        "attempt": claim.attempt,
-        "worker_id": claim.worker_id,
-    }
+            logger.exception("outcome could not be told", extra=job.claim.log_fields)

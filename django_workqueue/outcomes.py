@@ -110,7 +110,7 @@ def not_run(job: Job, started: float, error: BaseException, settings: conf.Setti
 
     Charged like any other.
     """
-    logger.error("job could not be run", extra={"job_id": job.claim.id}, exc_info=error)
+    logger.error("job could not be run", extra=job.claim.log_fields, exc_info=error)
     ended = clock.monotonic()
     record = _record(job, started, ended, "failed", error, settings)
     delay = settings.backoff.delay_seconds(job.claim.attempt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from django.db import DataError, IntegrityError
 
@@ -33,6 +34,23 @@ class Settled:
 
     job: Job
     place: str
+
+    @property
+    def error(self) -> str:
+        """The error's class and the first line's worth of its text; empty without one."""
+        outcome = self.job.outcome
+        if outcome is None or outcome.error is None:
+            return ""
+        line = " ".join(outcome.error.message.split())[:200]
+        return f"{outcome.error.exception_class}: {line}"
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        outcome = self.job.outcome
+        fields = {**self.job.claim.log_fields, "place": self.place}
+        if outcome is not None:
+            fields["seconds"] = round(outcome.ended - outcome.started, 6)
+        return fields | ({"error": self.error} if self.error else {})
 
 
 def settle(store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled], None]) -> None:
@@ -122,7 +140,7 @@ def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
     """
     logger.error(
         "outcome refused by the database",
-        extra={"job_id": job.claim.id, "task": job.claim.task},
+        extra=job.claim.log_fields,
         exc_info=error,
     )
     outcome = job.outcome
@@ -154,5 +172,5 @@ def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
 
 def _left(job: Job) -> Settled:
     """Give up a settle that can never be written: it must not hold up all others."""
-    logger.error("job left to its lease", extra={"job_id": job.claim.id, "task": job.claim.task})
+    logger.error("job left to its lease", extra=job.claim.log_fields)
     return Settled(job, LEFT)

@@ -116,6 +116,7 @@ class Worker:
 
     def run(self) -> Ended:
         """Work in this thread until the end; return how it came."""
+        logger.info("worker started", extra={"worker_id": self.id})
         self._executors.start()
         for helper in self._helpers:
             helper.run_thread("workqueue-helper")
@@ -216,6 +217,7 @@ class Worker:
             self._ending.enough(recycle=True)
         # The claim pass before this found nothing: what is ready is not for this worker.
         elif self.options.drain and not self._flight and self.store.seconds_to_due() != 0.0:
+            logger.info("worker drained", extra={"worker_id": self.id})
             self._ending.enough(recycle=False)
         return self._ending.begun
 
@@ -240,6 +242,9 @@ class Worker:
         """Hand claimed jobs to the executors."""
         self._flight.add(jobs)
         self._claimed_count += len(jobs)
+        if logger.isEnabledFor(logging.DEBUG):
+            for job in jobs:
+                logger.debug("job claimed", extra=job.claim.log_fields)
         self._suspects.add(job for job in jobs if job.claim.suspect)
         self._executors.put([job for job in jobs if not job.claim.suspect])
         if clock.monotonic() - jobs[0].claim.received > self.options.lease_seconds / 6:

@@ -29,6 +29,7 @@ SLOW = (
     "test_deadlines.py",
     "test_demo.py",
     "test_lifecycle.py",
+    "test_logs.py",
     "test_readme.py",
     "test_shop_orders.py",
     "test_supervisor.py",

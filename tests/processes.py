@@ -25,8 +25,8 @@ from tests.timescale import (
 )
 
 ROOT: Final = Path(__file__).parent.parent
-UP: Final = "tasks     "
-"""What the last line of a worker's start block begins with."""
+UP: Final = "clock     "
+"""What a line of a worker's start block begins with, which is printed in one piece."""
 
 SETTINGS: Final = {
     "LEASE_SECONDS": LEASE_SECONDS,

@@ -16,12 +16,13 @@ from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_workqueue import __version__
+from django_workqueue.management.base import WAIT_SECONDS
 from django_workqueue.models import LiveJob, Result
 from django_workqueue.states import State
 from django_workqueue.store import BaseStore, get_store
 from tests import jobs
 from tests.jobs import app
-from tests.processes import command, lines, running, wait_until, worker
+from tests.processes import UP, command, lines, running, wait_until, worker
 from tests.timescale import LEASE_SECONDS, POLL_SECONDS, SCALE, SWEEP_SECONDS
 
 real = pytest.mark.usefixtures("transactional_db")
@@ -66,25 +67,68 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(name: str, more:
     assert 'WORKQUEUE["MAX_ATEMPTS"] is not a setting. Did you mean "MAX_ATTEMPTS"?' in line
 
 
-@pytest.mark.parametrize("name", ["runworker", "sweep"])
-def test_a_database_that_cannot_be_reached_is_one_line(name: str) -> None:
-    line = refused([name], WORKQUEUE_TEST_DATABASE_URL="postgres://nobody@127.0.0.1:1/nothing")
+ONE_SHOT = [["runworker", "--drain"], ["sweep"]]
+"""Commands whose end somebody waits for: they do not wait for a database themselves."""
+UNREACHABLE = "postgres://nobody@127.0.0.1:1/nothing"
+
+
+@pytest.mark.parametrize("arguments", ONE_SHOT)
+def test_a_database_that_cannot_be_reached_is_one_line(arguments: list[str]) -> None:
+    line = refused(arguments, WORKQUEUE_TEST_DATABASE_URL=UNREACHABLE)
 
     assert "The queue's database cannot be used" in line
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", ["runworker", "sweep"])
-def test_a_missing_migration_is_named_with_the_command_that_applies_it(name: str) -> None:
+@pytest.mark.parametrize("arguments", ONE_SHOT)
+def test_a_missing_migration_is_named_with_the_command_that_applies_it(
+    arguments: list[str],
+) -> None:
     MigrationRecorder(connection).record_unapplied("workqueue", "0001_initial")
 
     with pytest.raises(CommandError) as caught:
-        call_command(name)
+        call_command(*arguments)
 
     assert caught.value.returncode == 2
     assert "lacks the migration 0001_initial" in str(caught.value)
     assert "manage.py migrate workqueue --database default" in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_worker_waits_for_a_database_and_a_stop_ends_the_wait(processes: str) -> None:
+    arguments = ["runworker", "--processes", processes]
+    with running(*arguments, WORKQUEUE_TEST_DATABASE_URL=UNREACHABLE) as process:
+        process.wait_for("cannot be used")
+        process.wait_for("Waiting for it.")
+        process.send(signal.SIGTERM)
+
+        assert process.end() == 0
+        assert process.output.count("Waiting for it.") == 1
+        assert UP not in process.output
+
+
+@real
+def test_a_worker_waits_for_the_migrations_and_begins_once_they_are_applied(notes: Path) -> None:
+    recorder = MigrationRecorder(connection)
+    app.note.enqueue(str(notes), "a")
+    recorder.record_unapplied("workqueue", "0001_initial")
+    try:
+        with running("runworker", "--processes", "1", "--log-format", "json") as process:
+            process.wait_for("lacks the migration 0001_initial")
+            # It looks again, and says nothing more.
+            time.sleep(WAIT_SECONDS)
+            assert lines(notes) == []
+            assert process.output.count("\n") == 1
+            recorder.record_applied("workqueue", "0001_initial")
+
+            wait_until(lambda: lines(notes) == ["a"], "the job")
+            process.send(signal.SIGTERM)
+            assert process.end() == 0
+    finally:
+        # Once, whatever happened above.
+        recorder.record_unapplied("workqueue", "0001_initial")
+        recorder.record_applied("workqueue", "0001_initial")
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from django.db.models import Model
 from django_workqueue import backoff, checks, conf, exceptions, locks, queues, states, tasks
 from django_workqueue.conf import KEYS
 from django_workqueue.store import Swept
-from tests.docpages import DOCS, names, page, rows
+from tests.docpages import DOCS, ROOT, names, page, rows
 
 COMMANDS = sorted(name for name, app in get_commands().items() if app == "django_workqueue")
 MODELS = sorted(apps.get_app_config("workqueue").get_models(), key=lambda model: model.__name__)
@@ -278,3 +278,11 @@ def test_oldest_servers_are_those_of_the_check() -> None:
     told = dict(rows(page("reference/checks.md").section("workqueue.E007")))
     minimums = {name: ".".join(map(str, v)) for name, v in checks.MINIMUM_VERSIONS.items()}
     assert told == minimums
+
+
+def test_every_log_event_that_is_told_is_one_of_the_code() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "django_workqueue").rglob("*.py"))
+    section = page("reference/commands.md").section("`runworker`")
+    told = names(section[section.index("| event |") :])
+    assert told
+    assert [event for event in told if f'"{event}"' not in source] == []

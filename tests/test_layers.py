@@ -24,7 +24,7 @@ ORDER = """
     board job outcomes announcing connecting executor loop extender settler claimer deadlines
     suspects ending
     atomically threads flight sweeper worker relay scheduler
-    presence supervisor doctor
+    presence supervisor doctor logs
     checks admin apps commands
     contrib testing
 """.split()  # noqa: SIM905 - a line a group, as the design draws them

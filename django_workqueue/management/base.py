@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
-from django.db import DatabaseError, connections
+from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from .. import conf
 from ..exceptions import MigrationsMissing, WorkQueueError
+from ..extender import DATABASE_FAULTS
+from ..loop import Loop
 from ..store import BaseStore, get_store
+from .stops import Stops
+
+T = TypeVar("T")
 
 USAGE = 2
+WAIT_SECONDS: Final = 1.0
+"""Between two looks at a database that is not reached, or not migrated."""
 
 OPTIONS = {
     "LEASE_SECONDS": "--lease",
@@ -43,16 +50,53 @@ class WorkQueueCommand(BaseCommand):
         What keeps it from that ends the command with one line and exit code 2.
         """
         try:
-            store = get_store()
+            with self.settings_in_order():
+                store = get_store()
+                check_migrations(store.alias)
+        except DATABASE_FAULTS as error:
+            raise CommandError(one_line(error), returncode=USAGE) from error
+        yield store
+
+    def wait_for_store(
+        self, stops: Stops, on_wait: Callable[[str], None], read: Callable[[BaseStore], T]
+    ) -> T | None:
+        """Return what *read* does once the database is reached and migrated; None: stopped before.
+
+        *on_wait* is told why it waits, once for each reason. Settings that cannot be used end the
+        command with exit code 2, since waiting cannot mend them.
+        """
+        found: list[T] = []
+        told: list[str] = []
+
+        def look() -> float:
+            with self.settings_in_order():
+                store = get_store()
             check_migrations(store.alias)
+            found.append(read(store))
+            loop.stop()
+            return 0.0
+
+        def wait(error: Exception) -> float:
+            if isinstance(error, DATABASE_FAULTS):
+                connections.close_all()
+            why = one_line(error)
+            if [why] != told[-1:]:
+                told.append(why)
+                on_wait(why)
+            return WAIT_SECONDS
+
+        loop = Loop(look, errors=(MigrationsMissing, *DATABASE_FAULTS), on_error=wait)
+        stops.pass_on(lambda count: loop.stop())
+        loop.run()
+        return None if stops.came else found[0]
+
+    @contextmanager
+    def settings_in_order(self) -> Iterator[None]:
+        """End the command with one line and exit code 2 for settings that cannot be used."""
+        try:
+            yield
         except (ImproperlyConfigured, WorkQueueError) as error:
             raise CommandError(str(error), returncode=USAGE) from error
-        except DatabaseError as error:
-            line = " ".join(str(error).split())
-            raise CommandError(
-                f"The queue's database cannot be used: {line}", returncode=USAGE
-            ) from error
-        yield store
 
     def checked_setting(self, key: str, value: float | None) -> float:
         """Return *value*, or the setting's for None. Ends the command for an illegal one."""
@@ -62,6 +106,14 @@ class WorkQueueCommand(BaseCommand):
         if problem is not None:
             raise CommandError(f"{OPTIONS[key]}: {problem}", returncode=USAGE)
         return value
+
+
+def one_line(error: Exception) -> str:
+    """Return in one line why the queue's database cannot be used."""
+    line = " ".join(str(error).split())
+    if isinstance(error, DATABASE_FAULTS):
+        return f"The queue's database cannot be used: {line}"
+    return line
 
 
 def check_migrations(alias: str) -> None:

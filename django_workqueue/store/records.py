@@ -114,6 +114,17 @@ class Claim:
     def hold(self) -> Hold:
         return self.id, self.token
 
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What each log event about the job says. Never arguments, nor results."""
+        return {
+            "job_id": self.id,
+            "task": self.task,
+            "queue": self.queue_name,
+            "attempt": self.attempt,
+            "worker_id": self.worker_id,
+        }
+
     def moment(self, monotonic: float) -> datetime:
         """Return the database's moment for a monotonic time of this process.
 

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import logging
-import os
-import subprocess
 import sys
 from argparse import ArgumentTypeError
-from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.utils.autoreload import get_child_arguments
 
-from django_workqueue import __version__, registry
+from django_workqueue import registry
 from django_workqueue.backend import WorkQueueBackend
-from django_workqueue.board import SLOTS_PER_EXECUTOR, Board
+from django_workqueue.board import SLOTS_PER_EXECUTOR
 from django_workqueue.compat import task_backends
-from django_workqueue.ending import EXIT_GAVE_UP, EXIT_RECYCLE, Ended
+from django_workqueue.ending import Ended
 from django_workqueue.loop import stop_on_signals
-from django_workqueue.settler import Settled
 from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
-from django_workqueue.wakeup import TRUSTED_POLL_FACTOR, wakeup_for
 from django_workqueue.worker import Options, Parent, Worker
 
 from ..base import USAGE, WorkQueueCommand
+from ..children import child_exit_code, child_of, exit_code, leave, spawn
+from ..stops import Stops
+from ..telling import Facts, Teller, start_facts
 
 
 class Command(WorkQueueCommand):
@@ -67,6 +61,13 @@ class Command(WorkQueueCommand):
         parser.add_argument(
             "--no-sweep", action="store_true", help="Leave the sweep to other workers."
         )
+        parser.add_argument(
+            "--log-format",
+            choices=("text", "json"),
+            default="text",
+            help="How it tells what happens: lines for a person, or log events as JSON objects, "
+            "one a line (default: text).",
+        )
 
     def handle(self, **given: Any) -> None:
         options = Options(
@@ -79,11 +80,19 @@ class Command(WorkQueueCommand):
             drain=given["drain"],
             sweep=not given["no_sweep"],
         )
-        self._shown = given["verbosity"] > 0
+        self._teller = Teller(
+            self.stdout, self.stderr, given["log_format"], verbosity=given["verbosity"]
+        )
+        self._stops = Stops()
+        # From the beginning: process 1 of a container dies of no signal that it does not handle.
+        with stop_on_signals(self._stops.note), self._teller.telling():
+            self._run(options, given["processes"])
+
+    def _run(self, options: Options, processes: int) -> None:
         parent = child_of()
         if parent is not None:
-            self._work(replace(options, sweep=False), parent, None)
-        elif given["processes"]:
+            self._work(replace(options, sweep=False), parent)
+        elif processes:
             # A child is this command line once more, which a call from a program has not.
             if not getattr(self, "_called_from_command_line", False):
                 raise CommandError(
@@ -91,46 +100,49 @@ class Command(WorkQueueCommand):
                     "line to start children with.",
                     returncode=USAGE,
                 )
-            self._supervise(options, given["processes"])
+            self._supervise(options, processes)
         else:
-            with self.usable_store() as store:
-                self._work(options, None, store)
+            self._work(options, None)
 
     def _supervise(self, options: Options, processes: int) -> None:
         """Run workers in child processes; this one runs no task."""
-        with self.usable_store() as store:
-            registry.discover()
-            plan = Plan(
-                processes=processes,
-                slots=options.threads * SLOTS_PER_EXECUTOR,
-                queues=options.queues,
-                lease_seconds=options.lease_seconds,
-                grace_seconds=options.grace_seconds,
-                drain=options.drain,
-                sweep=options.sweep,
-            )
-            supervisor = Supervisor(plan, spawn)
-            # Before the start block: who has read it may send a signal.
-            with stop_on_signals(supervisor.stop):
-                threads = f"{processes} processes of {options.threads} threads"
-                self._say_start(options, store, "", threads)
-                # It listened for the start block, and nobody here would take what it is told.
-                store.connection.close()
-                code = supervisor.run()
+        facts = self._wait(options, f"{processes} processes of {options.threads} threads")
+        if facts is None:
+            return
+        plan = Plan(
+            processes=processes,
+            slots=options.threads * SLOTS_PER_EXECUTOR,
+            queues=options.queues,
+            lease_seconds=options.lease_seconds,
+            grace_seconds=options.grace_seconds,
+            drain=options.drain,
+            sweep=options.sweep,
+        )
+        supervisor = Supervisor(plan, spawn)
+        # Before the start block: who has read it may send a signal.
+        self._stops.pass_on(supervisor.stop)
+        self._teller.started(facts)
+        code = supervisor.run()
         if supervisor.failure:
             raise CommandError(supervisor.failure)
         if code:
             sys.exit(code)
 
-    def _work(self, options: Options, parent: Parent | None, store: BaseStore | None) -> None:
-        """Work in this process; *store* is asked for the start block, which a child leaves out."""
+    def _work(self, options: Options, parent: Parent | None) -> None:
+        """Work in this process. A child's parent has waited for the database, and tells."""
+        facts: Facts = {}
         registry.discover()
-        worker = Worker(options, on_settled=self._show, parent=parent)
+        if parent is None:
+            found = self._wait(options, f"{options.threads} threads")
+            if found is None:
+                return
+            facts = found
+        worker = Worker(options, on_settled=self._teller.settled, parent=parent)
         # Before the start block: who has read it may send a signal.
-        with stop_on_signals(worker.stop):
-            if store is not None:
-                self._say_start(options, store, f"worker {worker.id}", f"{options.threads} threads")
-            ended = worker.run()
+        self._stops.pass_on(worker.stop)
+        if parent is None:
+            self._teller.started({"worker": worker.id, **facts, "tasks": told_count()})
+        ended = worker.run()
         code = exit_code(ended)
         if parent is not None:
             code = child_exit_code(ended, drained=worker.drained)
@@ -143,9 +155,23 @@ class Command(WorkQueueCommand):
         told = f"stopped before every job had ended ({ended}); they were given back"
         if ended is Ended.STUCK:
             told = "a task outlived its time limit, and ends with this process"
-        with suppress(OSError, ValueError):
-            self.stderr.write(told)
+        self._teller.ended(told)
         leave(code)
+
+    def _wait(self, options: Options, slots: str) -> Facts | None:
+        """Return the facts of the start block; None if a stop came before the database did."""
+
+        def read(store: BaseStore) -> Facts:
+            facts = start_facts(options, store, slots)
+            # It listened, and nobody here would take what it is told.
+            store.connection.close()
+            return facts
+
+        if options.drain:
+            # Whoever runs it looks at its end: it does not wait.
+            with self.usable_store() as store:
+                return read(store)
+        return self.wait_for_store(self._stops, self._teller.waits, read)
 
     def _queues(self, text: str | None) -> tuple[str, ...] | None:
         if text is None:
@@ -176,119 +202,9 @@ class Command(WorkQueueCommand):
                 names |= backend.queues
         return names or None
 
-    def _say_start(self, options: Options, store: BaseStore, who: str, slots: str) -> None:
-        if not self._shown:
-            return
-        connection = store.connection
-        difference = (store.now() - datetime.now(UTC)).total_seconds()
-        version = ".".join(map(str, connection.get_database_version()))
-        lines = (
-            f"django-workqueue {__version__}  {who}".rstrip(),
-            f"  database  {connection.display_name} {version}, alias {store.alias!r}",
-            f"  queues    {', '.join(options.queues) if options.queues else 'all'}",
-            f"  slots     {slots}",
-            f"  lease     {options.lease_seconds:g} s, extended every "
-            f"{options.lease_seconds / 3:.3g} s; grace {options.grace_seconds:g} s",
-            f"  wake-up   {self._wakeup(options, store)}",
-            f"  clock     {difference:+.3f} s (the database's clock minus this host's)",
-            f"  tasks     {len(registry.paths())} declared",
-        )
-        self._print("\n".join(lines))
 
-    def _print(self, text: str) -> None:
-        try:
-            self.stdout.write(text)
-            self.stdout.flush()
-        except BrokenPipeError:
-            # Nobody reads any more, and that is no reason to stop working.
-            self._shown = False
-            discard_stdout()
-
-    def _wakeup(self, options: Options, store: BaseStore) -> str:
-        wakeup = wakeup_for(store)
-        wakeup.attach()
-        trusted, told_by = wakeup.trusted, wakeup.told_by
-        wakeup.close()
-        if not trusted:
-            return f"poll every {options.poll_seconds:g} s"
-        rarer = options.poll_seconds * TRUSTED_POLL_FACTOR
-        return f"{told_by}, and a poll every {rarer:g} s"
-
-    def _show(self, settled: Settled) -> None:
-        if not self._shown:
-            return
-        claim, outcome = settled.job.claim, settled.job.outcome
-        took = "" if outcome is None else f"  {(outcome.ended - outcome.started) * 1000:.0f} ms"
-        why = ""
-        if outcome is not None and outcome.error is not None:
-            line = " ".join(outcome.error.message.split())[:200]
-            why = f"  {outcome.error.exception_class}: {line}"
-        self._print(
-            f"{settled.place:<9}  {claim.task}  {claim.id}  "
-            f"attempt {claim.attempt}/{claim.max_attempts}{took}{why}"
-        )
-
-
-CHILD_VARIABLE = "DJANGO_WORKQUEUE_CHILD"
-
-
-def spawn(worker_id: str, board: Board, alive_descriptor: int) -> subprocess.Popen[bytes]:
-    """Start a child: this command line once more, with what it needs in its environment.
-
-    By exec, so that it inherits no connection, lock or thread; in a process group of its own, so
-    that Ctrl-C reaches it through its parent, once.
-    """
-    told = {
-        "worker_id": worker_id,
-        "board": board.descriptor,
-        "slots": board.slots,
-        "alive": alive_descriptor,
-    }
-    return subprocess.Popen(  # noqa: S603  # our own command line
-        [str(part) for part in get_child_arguments()],
-        env={**os.environ, CHILD_VARIABLE: json.dumps(told)},
-        pass_fds=(board.descriptor, alive_descriptor),
-        stdin=subprocess.DEVNULL,
-        process_group=0,
-    )
-
-
-def child_of() -> Parent | None:
-    """Return what a parent gave this process, or None where there is none."""
-    text = os.environ.pop(CHILD_VARIABLE, None)
-    if text is None:
-        return None
-    told = json.loads(text)
-    return Parent(told["worker_id"], Board(told["board"], told["slots"]), told["alive"])
-
-
-def exit_code(ended: Ended) -> int:
-    """Return the exit code of a worker without a parent."""
-    return 1 if ended in {Ended.CUT, Ended.STUCK} else 0
-
-
-def child_exit_code(ended: Ended, *, drained: bool) -> int:
-    """Return what a worker tells its parent; 0 only where nothing was left to do."""
-    if ended in {Ended.CUT, Ended.GRACE_OVER}:
-        return EXIT_GAVE_UP
-    return 0 if ended is Ended.DONE and drained else EXIT_RECYCLE
-
-
-def leave(code: int) -> NoReturn:
-    """End this process without waiting for the threads of its tasks."""
-    logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        # Closed by a task, or by whoever read it.
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
-
-
-def discard_stdout() -> None:
-    """Let the standard output go nowhere: what is left of it would fail once more at the exit."""
-    descriptor = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(descriptor, sys.stdout.fileno())
-    os.close(descriptor)
+def told_count() -> str:
+    return f"{len(registry.paths())} declared"
 
 
 def count_or_none(text: str) -> int:
