@@ -22,8 +22,9 @@ SLOTS_PER_EXECUTOR: Final = 4
 """A job keeps its slot until it is settled, while its executor goes on to the next."""
 SLOT: Final = struct.Struct("=?7x16s16s")
 HEADER_BYTES: Final = 8
-READY, END, ASKED = range(3)
-"""Bytes of the header: the child is up; the exit code it chose, plus one; stops asked of it."""
+READY, END, ASKED, BEGUN = range(4)
+"""Bytes of the header: the child is up; the exit code it chose, plus one; stops asked of it; it
+has begun a job."""
 
 
 class Board:
@@ -61,6 +62,7 @@ class Board:
         self._memory[offset + 8 : offset + SLOT.size] = hold[0].bytes + hold[1].bytes
         # The flag last: a death between the two shows no half-written hold.
         self._memory[offset] = 1
+        self._memory[BEGUN] = 1
 
     def end(self, slot: int) -> None:
         self._memory[HEADER_BYTES + slot * SLOT.size] = 0
@@ -70,6 +72,11 @@ class Board:
     @property
     def ready(self) -> bool:
         return bool(self._memory[READY])
+
+    @property
+    def begun(self) -> bool:
+        """Whether the child has ever begun a job."""
+        return bool(self._memory[BEGUN])
 
     @property
     def end_code(self) -> int | None:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from django.db import connections
@@ -24,6 +23,7 @@ from .board import Board
 from .ending import EXIT_GAVE_UP, EXIT_RECYCLE
 from .extender import DATABASE_FAULTS, fault_pause
 from .loop import Loop
+from .memory import resident_bytes
 from .settler import REFUSED
 from .store import BaseStore, get_store
 from .sweeper import Sweeper
@@ -34,6 +34,10 @@ logger = logging.getLogger("django_workqueue.supervisor")
 LOOK_SECONDS: Final = 0.25
 KILL_MARGIN_SECONDS: Final = 2.0
 MAX_FAILED_STARTS: Final = 5
+START_SECONDS: Final = 60.0
+"""What a child gets to come up; one that hangs before is killed, and counts as failed."""
+AT_ONCE_SECONDS: Final = 10.0
+"""A child that dies sooner after it came up, and has begun no job, counts as failed too."""
 MAX_START_PAUSE_SECONDS: Final = 10.0
 
 
@@ -60,8 +64,20 @@ class Child:
     # The child watches the other end: it closes when this process is gone.
     alive_descriptor: int
     started: float = field(default_factory=clock.monotonic)
+    ready_at: float | None = None
     memory_bytes: int = 0
     killed: bool = False
+
+    @property
+    def proven(self) -> bool:
+        """Whether its end says nothing against its start: it began a job, or was up for long."""
+        up_seconds = 0.0 if self.ready_at is None else clock.monotonic() - self.ready_at
+        return self.board.begun or up_seconds >= AT_ONCE_SECONDS
+
+    @property
+    def hangs(self) -> bool:
+        """Whether it did not come up in time."""
+        return self.ready_at is None and clock.monotonic() - self.started >= START_SECONDS
 
     @property
     def told(self) -> str:
@@ -70,6 +86,8 @@ class Child:
         how = f"exit status {code}"
         if code < 0:
             how = f"signal {-code} ({signal.Signals(-code).name})"
+        if self.killed and self.ready_at is None:
+            how += f", since it was not up within {START_SECONDS:g} s"
         memory = f"; its memory was {self.memory_bytes >> 20} MB" if self.memory_bytes else ""
         return f"the worker process {self.worker_id} ended by {how}{memory}"
 
@@ -77,6 +95,10 @@ class Child:
         """Ask the child to stop, for the *count*-th time."""
         self.board.ask_stop(count)
         self.process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.killed = True
+        self.process.kill()
 
     def close(self) -> None:
         self.board.close()
@@ -136,7 +158,7 @@ class Supervisor:
 
     def _step(self) -> float:
         self._reap()
-        self._measure()
+        self._look_at_children()
         if self._signals:
             self._stop_children()
         else:
@@ -188,7 +210,7 @@ class Supervisor:
             self._children.remove(child)
             self._ended.append(child)
             code = child.board.end_code
-            if child.board.ready:
+            if child.proven:
                 self._failed_starts = 0
             if code == 0 and self.plan.drain:
                 self._wanted -= 1
@@ -197,21 +219,24 @@ class Supervisor:
 
     def _note_death(self, child: Child) -> None:
         logger.warning("child ended", extra={"worker_id": child.worker_id, "how": child.told})
-        if child.board.ready:
-            return
-        # It never came so far as to take a job: starting it again may fail the same way.
-        self._note_failed_start(child.told)
+        # Where it was not for a job, starting it again may end the same way.
+        if not child.proven:
+            self._note_failed_start(child.told)
 
     def _note_failed_start(self, told: str) -> None:
         self._failed_starts += 1
         pause = min(0.2 * 2.0**self._failed_starts, MAX_START_PAUSE_SECONDS)
         self._start_at = clock.monotonic() + pause * random.uniform(0.8, 1.0)
         if self._failed_starts >= MAX_FAILED_STARTS:
-            self.failure = f"{MAX_FAILED_STARTS} children in a row did not start: {told}"
+            self.failure = f"{MAX_FAILED_STARTS} children in a row died at once: {told}"
 
-    def _measure(self) -> None:
+    def _look_at_children(self) -> None:
         for child in self._children:
             child.memory_bytes = resident_bytes(child.process.pid) or child.memory_bytes
+            if child.board.ready and child.ready_at is None:
+                child.ready_at = clock.monotonic()
+            if child.hangs:
+                child.kill()
 
     # Ending
 
@@ -223,8 +248,7 @@ class Supervisor:
         grace = 0.0 if self._signals >= 2 else self.plan.grace_seconds
         if now - self._stop_asked >= grace + KILL_MARGIN_SECONDS:
             for child in self._children:
-                child.killed = True
-                child.process.kill()
+                child.kill()
 
     def _forward(self) -> None:
         """Pass on stops that the children were not told of. Safe in a signal handler."""
@@ -295,12 +319,3 @@ class Supervisor:
             # Their leases give the jobs back.
             self._loop.stop()
         return min(fault_pause(self._fault_count, self.plan.lease_seconds), LOOK_SECONDS * 4)
-
-
-def resident_bytes(pid: int) -> int:
-    """Return the resident memory of a process, or 0 where the system does not tell."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0

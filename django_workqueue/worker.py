@@ -26,6 +26,7 @@ from .extender import DATABASE_FAULTS, Extender, fault_pause
 from .flight import Flight
 from .job import Job
 from .loop import Loop
+from .memory import MemoryLimit
 from .settler import Settled
 from .store import BaseStore, get_store
 from .suspects import Suspects
@@ -53,6 +54,7 @@ class Options:
     poll_seconds: float = 1.0
     grace_seconds: float = 30.0
     max_jobs: int | None = None
+    max_memory_bytes: int | None = None
     drain: bool = False
     sweep: bool = True
 
@@ -109,6 +111,7 @@ class Worker:
         self._claimed_count = 0
         self._fault_count = 0
         self._ending = Ending(self.id, options.grace_seconds)
+        self._memory = MemoryLimit(options.max_memory_bytes)
         self._suspects = Suspects()
         self._closed = False
 
@@ -208,12 +211,22 @@ class Worker:
         room = self._executors.room
         if self.options.max_jobs is not None:
             room = min(room, self.options.max_jobs - self._claimed_count)
-        return room
+        return 0 if self._full() else room
+
+    def _full(self) -> bool:
+        """Tell whether it has claimed as many jobs, or takes as much memory, as it may.
+
+        Memory counts after the first claim only: where a limit is below what a fresh process
+        takes, each still does some work.
+        """
+        most = self.options.max_jobs
+        if most is not None and self._claimed_count >= most:
+            return True
+        return self._claimed_count > 0 and self._memory.exceeded
 
     def _enough(self) -> bool:
         """Tell whether the worker came to its end by itself."""
-        most = self.options.max_jobs
-        if most is not None and self._claimed_count >= most:
+        if self._full():
             self._ending.enough(recycle=True)
         # The claim pass before this found nothing: what is ready is not for this worker.
         elif self.options.drain and not self._flight and self.store.seconds_to_due() != 0.0:

@@ -22,7 +22,7 @@ ORDER = """
     wakeup locks limits results
     enqueueing tasks calls backend queues schedules outbox
     board job outcomes announcing connecting executor loop extender settler claimer deadlines
-    suspects ending
+    suspects ending memory
     atomically threads flight sweeper worker relay scheduler
     presence supervisor doctor logs
     checks admin apps commands

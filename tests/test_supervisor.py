@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from django_workqueue.sweeper import Sweeper
 from django_workqueue.worker import Options, Parent, Worker
 from tests import factories
 from tests.jobs import app
-from tests.processes import ROOT, Process, environment, lines, wait_until, worker
+from tests.processes import ROOT, Process, command, environment, lines, wait_until, worker
 from tests.store_faults import Fault, with_faults
 from tests.timescale import GRACE_SECONDS, PATIENCE_SECONDS
 
@@ -163,6 +164,43 @@ def test_children_replace_themselves_after_max_jobs_and_a_drain_ends(notes: Path
 
 
 @real
+@pytest.mark.vendor("postgresql")
+def test_a_child_with_too_much_memory_is_replaced_once_it_has_drained(
+    notes: Path, go_on: Path
+) -> None:
+    go_on.touch()
+    for number in range(3):
+        app.start_and_wait.enqueue(str(notes), str(number), str(go_on))
+
+    # Less than any process takes: each runs what it claimed first.
+    options = ("--threads", "1", "--max-memory", "1", "--drain")
+    with worker("--processes", "1", *options) as process:
+        assert process.end() == 0
+
+    ends = [line.split() for line in lines(notes) if line.startswith("end")]
+    assert sorted(name for _, name, _ in ends) == ["0", "1", "2"]
+    assert len({pid for _, _, pid in ends}) == 3
+
+
+@real
+def test_a_worker_without_a_parent_ends_with_0_when_it_takes_too_much_memory(
+    notes: Path,
+) -> None:
+    for number in range(3):
+        app.note.enqueue(str(notes), str(number))
+
+    done = command("runworker", "--processes", "0", "--threads", "1", "--max-memory", "1")
+
+    assert done.returncode == 0
+    assert lines(notes) == ["0"]
+    assert states() == [("ready", 0)] * 2
+
+
+def states() -> list[tuple[str, int]]:
+    return list(LiveJob.objects.values_list("state", "attempt"))
+
+
+@real
 @pytest.mark.parametrize("code", [0, EXIT_RECYCLE, EXIT_GAVE_UP])
 def test_a_task_that_exits_as_a_worker_does_is_charged_all_the_same(code: int) -> None:
     poison = app.exit_process.enqueue(code)
@@ -292,8 +330,66 @@ def test_children_that_never_start_end_the_parent_with_the_reason(plan: Plan) ->
     assert supervisor.run() == 1
 
     assert len(spawned.boards) == MAX_FAILED_STARTS
-    assert f"{MAX_FAILED_STARTS} children in a row did not start" in supervisor.failure
+    assert f"{MAX_FAILED_STARTS} children in a row died at once" in supervisor.failure
     assert "exit status 3" in supervisor.failure
+
+
+@real
+def test_a_child_that_hangs_before_it_is_up_is_given_up(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_workqueue.supervisor.START_SECONDS", 0.1)
+    monkeypatch.setattr("django_workqueue.supervisor.MAX_FAILED_STARTS", 2)
+    spawned = Spawned(WAITS)
+    supervisor = Supervisor(plan, spawned)
+
+    assert supervisor.run() == 1
+
+    assert len(spawned.boards) == 2
+    assert "signal 9 (SIGKILL), since it was not up within 0.1 s" in supervisor.failure
+
+
+@real
+def test_children_that_die_as_soon_as_they_are_up_end_the_parent_but_one_bad_job_never_does(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_workqueue.supervisor.MAX_FAILED_STARTS", 2)
+    spawn = Spawned(ENDS, "3")
+    hold = (uuid.uuid4(), uuid.uuid4())
+    bad_jobs = 3
+
+    def up(worker_id: str, board: Board, alive: int) -> subprocess.Popen[bytes]:
+        board.show_ready()
+        if len(spawn.boards) < bad_jobs:
+            board.begin(0, hold)
+        return spawn(worker_id, board, alive)
+
+    supervisor = Supervisor(plan, up)
+
+    assert supervisor.run() == 1
+
+    assert len(spawn.boards) == bad_jobs + 2
+    assert "2 children in a row died at once" in supervisor.failure
+
+
+@real
+def test_an_idle_child_that_was_up_for_long_may_die_of_anything(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("django_workqueue.supervisor.AT_ONCE_SECONDS", 0.0)
+    supervisor = Supervisor(plan, Spawned(WAITS))
+    supervisor._start()
+    (child,) = supervisor._children
+    child.board.show_ready()
+    supervisor._step()
+    child.process.kill()
+    child.process.wait(PATIENCE_SECONDS)
+
+    supervisor._reap()
+
+    assert supervisor._failed_starts == 0
+    supervisor.stop(2)
+    supervisor.run()
 
 
 @real

@@ -52,6 +52,12 @@ class Command(WorkQueueCommand):
             help="End, or with --processes replace a worker process, after that many jobs.",
         )
         parser.add_argument(
+            "--max-memory",
+            type=count,
+            metavar="MB",
+            help="End, or with --processes replace a worker process, that takes more memory.",
+        )
+        parser.add_argument(
             "--lease", type=float, help="Seconds a job is kept without news of its worker."
         )
         parser.add_argument("--poll", type=float, help="Seconds between two looks for work.")
@@ -77,6 +83,7 @@ class Command(WorkQueueCommand):
             poll_seconds=self.checked_setting("POLL_SECONDS", given["poll"]),
             grace_seconds=self.checked_setting("GRACE_SECONDS", given["grace"]),
             max_jobs=given["max_jobs"],
+            max_memory_bytes=None if given["max_memory"] is None else given["max_memory"] << 20,
             drain=given["drain"],
             sweep=not given["no_sweep"],
         )
