@@ -55,6 +55,25 @@ class WorkQueueBackend(BaseTaskBackend):
             task_enqueued.send_robust(type(self), task_result=result)
         return result
 
+    def enqueue_in(
+        self, alias: str, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult[..., Any]:
+        """As enqueue(), in the caller's transaction of *alias*: the outbox's part.
+
+        Where that is not the queue's database, a relay moves the job there after the commit,
+        under the id that the result has.
+        """
+        from . import calls, conf, moving
+        from .store import queue_alias
+
+        if alias == queue_alias():
+            return self.enqueue(task, args, kwargs)
+        ours = self._ours(task)
+        job = calls.new_job(ours, args, kwargs, conf.current())
+        result = calls.ready_result(ours, job, moving.leave(alias, job, ours.on_conflict))
+        task_enqueued.send_robust(type(self), task_result=result)
+        return result
+
     def enqueue_many(
         self, task: Task[..., Any], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
     ) -> list[TaskResult[..., Any]]:
@@ -79,8 +98,8 @@ class WorkQueueBackend(BaseTaskBackend):
         Raises TaskResultDoesNotExist where there is none (any more), and UnknownTask where its
         task is not declared in this process.
         """
-        from . import results
-        from .store import queue_alias
+        from . import moving, results
+        from .store import outbox_aliases, queue_alias
 
         found = None
         try:
@@ -88,7 +107,12 @@ class WorkQueueBackend(BaseTaskBackend):
         except ValueError:
             pass
         else:
-            found = results.find(queue_alias(), job_id)
+            # Once more: it may have been moved between the first look and the second.
+            found = (
+                results.find(queue_alias(), job_id)
+                or moving.find(job_id)
+                or (results.find(queue_alias(), job_id) if outbox_aliases() else None)
+            )
         if found is None or found.lane != Lane.TASK:
             raise TaskResultDoesNotExist(result_id)
         task = registry.find(found.task)

@@ -42,6 +42,12 @@ def enqueue(job: NewJob, on_conflict: OnConflict) -> Placed:
     return Placed(inserted=written[0]) if written else _conflict(store, job, on_conflict)
 
 
+def place(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
+    """Write one job in the caller's transaction, or do what *on_conflict* says of its key."""
+    written = store.insert([job])
+    return Placed(inserted=written[0]) if written else _conflict(store, job, on_conflict)
+
+
 def enqueue_many(jobs: Sequence[NewJob], on_conflict: OnConflict) -> list[Placed]:
     """Write *jobs* in bounded statements, all or none; return what became of each, in order."""
     store = get_store()

@@ -11,10 +11,10 @@ from typing import Any
 
 from django.db import connections
 
-from . import clock, conf
+from . import clock, conf, moving
 from .extender import DATABASE_FAULTS
 from .loop import Loop
-from .store import BaseStore, Swept
+from .store import BaseStore, Swept, queue_alias
 from .store.sweeping import SWEEP_BATCH
 
 logger = logging.getLogger("django_workqueue.sweeper")
@@ -64,10 +64,27 @@ def sweep(
             report.purged[name] = report.purged.get(name, 0) + count
         if max(counts.values()) < SWEEP_BATCH:
             break
+    report.purged |= _tend_outbox(store, settings, dry_run=dry_run)
     for swept in (*report.expired, *report.reclaimed, *report.buried):
         if not dry_run:
             _log(swept)
     return report
+
+
+def _tend_outbox(store: BaseStore, settings: conf.Settings, *, dry_run: bool) -> dict[str, int]:
+    """Let keys of the outbox go on that nobody let, and purge what the outbox needs no more."""
+    counts = {
+        "keys": 0 if dry_run else store.tend_keys(),
+        "seen": store.forget_seen(settings.dead_ttl_seconds, dry_run=dry_run),
+        "moved": 0,
+    }
+    if store.alias == queue_alias():
+        try:
+            counts["moved"] = moving.purge_moved(store, dry_run=dry_run)
+        except DATABASE_FAULTS:
+            # Another database than this one may be away.
+            logger.warning("moved rows cannot be purged", exc_info=True)
+    return counts
 
 
 def _all(

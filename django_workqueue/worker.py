@@ -27,6 +27,7 @@ from .flight import Flight
 from .job import Job
 from .loop import Loop
 from .memory import MemoryLimit
+from .relay import Relays
 from .settler import Settled
 from .store import BaseStore, get_store
 from .suspects import Suspects
@@ -57,6 +58,8 @@ class Options:
     max_memory_bytes: int | None = None
     drain: bool = False
     sweep: bool = True
+    # Of each outbox; 0 relays none.
+    relay_threads: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,14 @@ class Worker:
         if options.sweep:
             sweeper = Sweeper(self.store, self.settings, options.lease_seconds)
             self._helpers.append(sweeper.loop())
+        self._relays = Relays(
+            self.id,
+            lease_seconds=options.lease_seconds,
+            poll_seconds=options.poll_seconds,
+            threads=options.relay_threads,
+            on_settled=on_settled,
+        )
+        self._relays_drained = False
         self._claimed_count = 0
         self._fault_count = 0
         self._ending = Ending(self.id, options.grace_seconds)
@@ -123,6 +134,7 @@ class Worker:
         self._executors.start()
         for helper in self._helpers:
             helper.run_thread("workqueue-helper")
+        self._relays.start()
         if self._parent is not None:
             threading.Thread(target=self._watch_parent, daemon=True).start()
             self._parent.board.show_ready()
@@ -165,6 +177,7 @@ class Worker:
         timeout = HELPER_SECONDS if ended else CUT_DELAY_SECONDS / 4
         if ended:
             ended = self._executors.stop(timeout=self.options.grace_seconds)
+        self._relays.close(timeout)
         for helper in self._helpers:
             helper.join(timeout=timeout)
         # A body that still runs would wake through a descriptor that may be another file's by then.
@@ -176,7 +189,7 @@ class Worker:
     # A step: settle, claim, sleep
 
     def _step(self) -> float:
-        for helper in self._helpers:
+        for helper in (*self._helpers, *self._relays.helpers):
             if helper.failed:
                 # Without its extender a worker would lose every job it runs: better none.
                 helper.join()
@@ -187,6 +200,8 @@ class Worker:
         if self._ending.begun:
             return min(self._wind_down(), look_again)
         self._start_suspect()
+        # Before the claim, which then sees the jobs that were moved here.
+        self._relays_drained = self.options.drain and self._relays.are_drained()
         room = self._room()
         claimed = self._claim(room) if room > 0 else 0
         if claimed:
@@ -229,7 +244,7 @@ class Worker:
         if self._full():
             self._ending.enough(recycle=True)
         # The claim pass before this found nothing: what is ready is not for this worker.
-        elif self.options.drain and not self._flight and self.store.seconds_to_due() != 0.0:
+        elif self._relays_drained and not self._flight and self.store.seconds_to_due() != 0.0:
             logger.info("worker drained", extra={"worker_id": self.id})
             self._ending.enough(recycle=False)
         return self._ending.begun
@@ -279,6 +294,7 @@ class Worker:
     def _wind_down(self) -> float:
         """Give back what has not started, wait for what runs, at most ``grace_seconds``."""
         self._ending.begin()
+        self._relays.stop()
         if not self._ending.in_haste:
             self._start_suspect()
         elif unstarted := self._executors.take_unstarted() + self._suspects.take():
@@ -287,7 +303,8 @@ class Worker:
                 job.finish(None)
             self._flight.end(unstarted)
             return 0.0
-        if self._flight and not self._ending.over(self._flight.all()):
+        in_flight = self._flight.all() + self._relays.in_flight()
+        if in_flight and not self._ending.over(in_flight):
             return min(self.options.poll_seconds, 0.1)
         # A parent gives back what runs, once this process and its bodies are gone.
         if self._flight and self._parent is None:

@@ -84,6 +84,23 @@ def transactional_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[
         connections.close_all()
 
 
+@pytest.fixture
+def two_databases(transactional_db: None) -> Iterator[None]:
+    """Both databases themselves; a test that asks for them is marked with their aliases."""
+    yield
+    connections["other"].close()
+    with transaction.atomic(using="other"):
+        for model in apps.get_app_config("workqueue").get_models():
+            model._base_manager.using("other").all()._raw_delete("other")
+    connections.close_all()
+
+
+@pytest.fixture
+def own_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Destinations that a test declares are the only ones, and gone after it."""
+    monkeypatch.setattr("django_workqueue.outbox.destinations._declared", {})
+
+
 def _is_for(vendor: str, item: pytest.Item) -> bool:
     """Tell whether *item* runs on *vendor*: every test does, unless a mark names others."""
     return all(vendor in mark.args for mark in item.iter_markers("vendor"))

@@ -3,6 +3,7 @@
 WORKQUEUE_TEST_DATABASE       sqlite (default), postgresql or mariadb; see tests/services.py
 WORKQUEUE_TEST_DATABASE_URL   a server of your own instead: the URL of a database to log in to
 WORKQUEUE_TEST_DATABASE_NAME  the name of the database the tests make (default: one of this process)
+WORKQUEUE_TEST_OTHER_DATABASE  what the alias "other" is on (default: the same server as "default")
 WORKQUEUE_TEST_USE_TZ         Django's USE_TZ (default: on)
 
 The tests never touch the database of the URL: they make their own beside it. The names are left in
@@ -27,7 +28,16 @@ def _server() -> dict[str, Any]:
     if "WORKQUEUE_TEST_DATABASE_URL" in os.environ:
         server: dict[str, Any] = env.db_url("WORKQUEUE_TEST_DATABASE_URL")
         return {**server, "HOST": unquote(server["HOST"])}
-    wanted = env.str("WORKQUEUE_TEST_DATABASE", "sqlite")
+    return _server_of("WORKQUEUE_TEST_DATABASE", env.str("WORKQUEUE_TEST_DATABASE", "sqlite"))
+
+
+def _other_server(first: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the server of the alias "other", which may be another kind."""
+    variable = "WORKQUEUE_TEST_OTHER_DATABASE"
+    return _server_of(variable, env.str(variable)) if variable in os.environ else first
+
+
+def _server_of(variable: str, wanted: str) -> dict[str, Any]:
     match wanted:
         case "sqlite":
             return services.sqlite_settings()
@@ -36,8 +46,8 @@ def _server() -> dict[str, Any]:
         case "mariadb":
             return services.mariadb_settings()
     raise ValueError(
-        "WORKQUEUE_TEST_DATABASE must be sqlite, postgresql or mariadb, "
-        f"got {wanted!r}. Unset it for SQLite."
+        f"{variable} must be sqlite, postgresql or mariadb, got {wanted!r}. "
+        "Unset it for its default."
     )
 
 
@@ -54,18 +64,19 @@ MISSING_SERVICE = ""
 
 try:
     _found = _server()
+    _other = _other_server(_found)
 except services.ServiceMissing as error:
     MISSING_SERVICE = str(error)
     DATABASES: dict[str, dict[str, Any]] = {}
 else:
-    if _found["ENGINE"].endswith("mysql"):
+    if any(each["ENGINE"].endswith("mysql") for each in (_found, _other)):
         import pymysql
 
         pymysql.install_as_MySQLdb()
     _name = os.environ.setdefault("WORKQUEUE_TEST_DATABASE_NAME", f"test_workqueue_{os.getpid()}")
     DATABASES = {
         "default": _database(_found, _name),
-        "other": _database(_found, f"{_name}_other"),
+        "other": _database(_other, f"{_name}_other"),
     }
 
 INSTALLED_APPS = [

@@ -20,10 +20,10 @@ ORDER = """
     models
     store
     wakeup locks limits results
-    enqueueing tasks calls backend queues schedules outbox
+    enqueueing moving tasks calls backend queues schedules outbox
     board job outcomes announcing connecting executor loop extender settler claimer deadlines
     suspects ending memory
-    atomically threads flight sweeper worker relay scheduler
+    atomically threads flight sweeper delivery relay worker scheduler
     presence supervisor doctor logs
     checks admin apps commands
     contrib testing

@@ -11,20 +11,15 @@ from django.db import transaction
 from django_workqueue import outbox
 from django_workqueue.exceptions import NotInTransaction, PayloadError
 from django_workqueue.models import LiveJob, OutboxKey
-from django_workqueue.outbox import Message, destinations
+from django_workqueue.outbox import Message
 from tests import jobs
 
+pytestmark = pytest.mark.usefixtures("own_destinations")
 real = pytest.mark.usefixtures("transactional_db")
 
 
 class Failed(Exception):
     pass
-
-
-@pytest.fixture(autouse=True)
-def _destinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Destinations that a test declares are gone after it."""
-    monkeypatch.setattr(destinations, "_declared", dict(destinations._declared))
 
 
 def declare(name: str = "events", **options: Any) -> outbox.Destination:

@@ -13,7 +13,9 @@ The row is the record. `transaction.on_commit` only wakes the relay, which is pa
 
 from ..exceptions import NotInTransaction, PayloadError, Retry, Snooze, Terminal
 from .destinations import Destination, destination
+from .jobs import enqueue
 from .messages import Message
+from .receiving import seen
 
 __all__ = [
     "Destination",
@@ -24,4 +26,6 @@ __all__ = [
     "Snooze",
     "Terminal",
     "destination",
+    "enqueue",
+    "seen",
 ]

@@ -25,6 +25,7 @@ __all__ = [
     "NewJob",
     "Swept",
     "get_store",
+    "outbox_aliases",
     "queue_alias",
 ]
 
@@ -39,6 +40,17 @@ def queue_alias() -> str:
     """Return the alias of the queue's database: the setting's, or where a router sends the app."""
     alias = conf.current().database
     return router.db_for_write(LiveJob) if alias == DEFAULT_DB_ALIAS else alias
+
+
+def outbox_aliases() -> list[str]:
+    """Return the databases other than the queue's whose outbox is relayed, as far as a router
+    lets the tables be there.
+    """
+    home = queue_alias()
+    aliases = conf.current().outbox_databases
+    return [
+        alias for alias in aliases if alias != home and router.allow_migrate_model(alias, LiveJob)
+    ]
 
 
 def get_store(alias: str | None = None) -> BaseStore:

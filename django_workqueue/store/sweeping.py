@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from django.db.models import F, Q, QuerySet
 
-from ..models import SPENT, DeadJob, LiveJob, Lock, Worker
+from ..models import SPENT, DeadJob, LiveJob, Lock, Seen, Worker
 from ..states import NOT_RUNNING, DeathReason, HeldReason, Lane, State
 from .core import delete_rows, statement, transition
 from .ordering import Ordering
@@ -21,6 +21,7 @@ from .records import ErrorRecord, Swept, with_error
 from .settling import UNHELD, Settling
 
 SWEEP_BATCH: Final = 500
+SEEN_MARGIN_SECONDS: Final = 7 * 86_400
 NIL: Final = uuid.UUID(int=0)
 """An id that no job has."""
 
@@ -241,6 +242,23 @@ class Sweeping(Ordering, Settling):
         """Delete the rows of workers not seen for *silent_seconds*; return how many."""
         silent = Q(last_seen_at__lte=self.moment(now, -silent_seconds))
         return self._purge(self._rows(Worker), silent, SWEEP_BATCH, dry_run=False)
+
+    def forget_seen(
+        self,
+        dead_ttl_seconds: float | None,
+        *,
+        limit: int = SWEEP_BATCH,
+        now: datetime | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Delete up to *limit* notes of messages that hardly come again; return how many.
+
+        Older than *dead_ttl_seconds*, in which a dead message may be requeued, and a week more.
+        """
+        if dead_ttl_seconds is None:
+            return 0
+        old = Q(seen_at__lte=self.moment(now, -dead_ttl_seconds - SEEN_MARGIN_SECONDS))
+        return self._purge(self._rows(Seen), old, limit, dry_run=dry_run)
 
     @statement
     def _purge(self, rows: QuerySet[Any], old: Q, limit: int, *, dry_run: bool) -> int:
