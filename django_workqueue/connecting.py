@@ -6,18 +6,21 @@ from typing import Any
 
 from django.db import connections, reset_queries
 
+from .transactions import in_test
+
 
 def clean_connections(*, keep: str | None = None) -> list[str]:
     """Put this thread's connections in order; return the aliases on which a transaction was open.
 
-    The transaction on the alias *keep* is the caller's.
+    The transaction on the alias *keep* is the caller's, and one that Django's TestCase has begun is
+    the test's.
 
     A connection with one is closed, which rolls it back. The rest are kept, whatever CONN_MAX_AGE
     says, unless they broke.
     """
     left_open = []
     for connection in connections.all(initialized_only=True):
-        if connection.connection is None or connection.alias == keep:
+        if connection.connection is None or connection.alias == keep or in_test(connection):
             continue
         if connection.in_atomic_block or not connection.get_autocommit():
             left_open.append(connection.alias)

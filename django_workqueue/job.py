@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -65,6 +66,8 @@ class Job:
     committed: bool = False
     # Its slot on the board that the parent reads.
     slot: int | None = None
+    # Told of each error that becomes a record, before only its text is left (testing).
+    on_error: Callable[[BaseException], None] | None = None
 
     def finish(self, outcome: Outcome | None) -> bool:
         """Set what is to be settled, once: False if that was decided before, by another thread."""

@@ -192,6 +192,8 @@ def _record(  # noqa: PLR0917  # the facts of one record, in its own order
     *,
     note: str = "",
 ) -> ErrorRecord:
+    if job.on_error is not None:
+        job.on_error(error)
     told = describe_error(error, max_bytes=settings.error_max_bytes)
     claim = job.claim
     message = f"{told.message} ({note})" if note else told.message

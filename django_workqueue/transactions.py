@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.db import connections
 
 from .exceptions import InTransaction, NotInTransaction
@@ -22,6 +24,11 @@ def refuse_open(alias: str, call: str, reason: str) -> None:
             "Call it outside of atomic(); in a view under ATOMIC_REQUESTS, decorate the view "
             f"with transaction.non_atomic_requests(using={alias!r})."
         )
+
+
+def in_test(connection: Any) -> bool:
+    """Tell whether Django's TestCase has a transaction around the present test."""
+    return any(getattr(block, "_from_testcase", False) for block in connection.atomic_blocks)
 
 
 def require_open(alias: str, call: str) -> None:

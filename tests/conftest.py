@@ -12,6 +12,8 @@ from django.db import connection, connections, transaction
 
 from tests import services
 
+pytest_plugins = ["django_workqueue.pytest_plugin"]
+
 KEPT = ("contenttypes.ContentType", "auth.Permission")
 """What migrations make, and tests need."""
 

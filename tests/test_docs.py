@@ -11,7 +11,17 @@ from django.apps import apps
 from django.core.management import BaseCommand, get_commands, load_command_class
 from django.db.models import Model
 
-from django_workqueue import backoff, checks, conf, exceptions, locks, queues, states, tasks
+from django_workqueue import (
+    backoff,
+    checks,
+    conf,
+    exceptions,
+    locks,
+    queues,
+    states,
+    tasks,
+    testing,
+)
 from django_workqueue.conf import KEYS
 from django_workqueue.store import Swept
 from tests.docpages import DOCS, ROOT, names, page, rows
@@ -239,6 +249,12 @@ def test_lock_is_told_whole() -> None:
     section = page("reference/locks.md").section(f"`lock{shown(locks.lock)}`")
     told = {name.split("(")[0] for name in names(section)}
     assert told == public(type(locks.lock("any")))
+
+
+@pytest.mark.parametrize("function", [testing.run_jobs, testing.assert_enqueued])
+def test_function_for_tests_is_told_whole(function: Any) -> None:
+    titles = re.findall(r"^## `(\w+)(\(.*\))`$", page("reference/testing.md").text, re.MULTILINE)
+    assert dict(titles)[function.__name__] == shown(function).replace("*, ", "")
 
 
 # What is explained is what the code does

@@ -26,7 +26,7 @@ ORDER = """
     atomically threads flight sweeper delivery relay worker scheduler
     presence supervisor doctor logs
     checks admin apps commands
-    contrib testing
+    contrib testing pytest_plugin
 """.split()  # noqa: SIM905 - a line a group, as the design draws them
 
 NEEDS_APPS = {"models", "store"}

@@ -87,6 +87,9 @@ class StoreCore:
     outage_codes: ClassVar[frozenset[str | int]] = frozenset()
     """Those of a server that answers and cannot be written to: read-only, shutting down."""
 
+    moved_seconds: ClassVar[float] = 0.0
+    """How far a test has moved the database's clock, as this process sees it (testing)."""
+
     def __init__(self, alias: str) -> None:
         self.alias = alias
 
@@ -104,7 +107,7 @@ class StoreCore:
         if now is not None:
             moment = as_utc(now) + timedelta(seconds=offset_seconds)
             return "%s", [to_database(moment, self.connection.vendor)]
-        return self.clock_sql(offset_seconds)
+        return self.clock_sql(offset_seconds + self.moved_seconds)
 
     def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
         """Return SQL for the database's own clock; a moment in the form of MomentField."""
@@ -114,12 +117,12 @@ class StoreCore:
         """Return the same as an expression for the ORM."""
         if now is not None:
             return Value(as_utc(now) + timedelta(seconds=offset_seconds), MomentField())
-        sql, params = self.clock_sql(offset_seconds)
+        sql, params = self.now_sql(None, offset_seconds)
         return RawSQL(sql, params, output_field=MomentField())  # noqa: S611  # our own SQL
 
     def now(self) -> datetime:
         """Return the database's moment."""
-        sql, params = self.clock_sql(0.0)
+        sql, params = self.now_sql(None)
         with self.connection.cursor() as cursor:
             cursor.execute(f"SELECT {self.read_moment_sql(sql)}", params)
             moment = from_database(cursor.fetchone()[0])

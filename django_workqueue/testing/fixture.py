@@ -1,0 +1,19 @@
+"""What the pytest fixture ``workqueue`` is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .asserting import assert_enqueued
+from .moving_clock import MovedClock
+from .running import run_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class WorkQueue:
+    """The functions of ``django_workqueue.testing``, and the test's clock."""
+
+    clock: MovedClock
+
+    run_jobs = staticmethod(run_jobs)
+    assert_enqueued = staticmethod(assert_enqueued)
