@@ -23,6 +23,7 @@ from django_workqueue import (
     testing,
 )
 from django_workqueue.conf import KEYS
+from django_workqueue.contrib.celery import celery_destination
 from django_workqueue.store import Swept
 from tests.docpages import DOCS, ROOT, names, page, rows
 
@@ -255,6 +256,24 @@ def test_lock_is_told_whole() -> None:
 def test_function_for_tests_is_told_whole(function: Any) -> None:
     titles = re.findall(r"^## `(\w+)(\(.*\))`$", page("reference/testing.md").text, re.MULTILINE)
     assert dict(titles)[function.__name__] == shown(function).replace("*, ", "")
+
+
+def test_celery_destination_is_told_whole() -> None:
+    section = page("reference/celery.md").section("`celery_destination(name, …)`")
+    told = {row[0].strip("`"): row[1].strip("`") for row in rows(section)}
+    given = inspect.signature(celery_destination).parameters
+    options = {name: each for name, each in given.items() if each.kind is each.KEYWORD_ONLY}
+    assert set(told) == set(options)
+    for name, each in options.items():
+        if each.default is each.empty:
+            assert not told[name]
+        else:
+            assert value_of(told[name]) == each.default, name
+
+
+def value_of(text: str) -> Any:
+    """Return the value that the reference writes: a literal, or a Backoff."""
+    return eval(text, {"Backoff": backoff.Backoff})
 
 
 # What is explained is what the code does
