@@ -17,8 +17,8 @@ from django.db import NotSupportedError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
-from . import conf
-from .exceptions import UnsupportedDatabase
+from . import conf, cron
+from .exceptions import UnsupportedDatabase, WorkQueueError
 from .store import get_store, queue_alias
 
 TAG: Final = "workqueue"
@@ -33,9 +33,11 @@ IDS: Final = {
     "workqueue.E006": "The queue's database is of a kind that has no store.",
     "workqueue.E007": "The queue's database server is older than what is supported.",
     "workqueue.E008": "The queue's database server lacks `SKIP LOCKED`.",
+    "workqueue.E009": "A schedule that code declares is refused.",
     "workqueue.W001": "No alias in `TASKS` uses the queue's backend.",
     "workqueue.W002": "The queue's SQLite database is used with deferred transactions.",
     "workqueue.W003": "Django is below 6.0 and `django_tasks` is not in `INSTALLED_APPS`.",
+    "workqueue.W004": "There is no time zone data.",
 }
 """Every id that a check of this module can give, and what it means."""
 
@@ -59,7 +61,14 @@ Messages = list[checks.CheckMessage]
 
 def register() -> None:
     """Register every check of this module. A second call changes nothing."""
-    for check in (check_settings, check_tasks_api, check_tasks, check_store, check_transactions):
+    for check in (
+        check_settings,
+        check_tasks_api,
+        check_tasks,
+        check_store,
+        check_transactions,
+        check_schedules,
+    ):
         checks.register(check, TAG)
     # Not under TAG: a check that is asked for by a tag is given every alias since Django 6.1.
     checks.register(check_server, checks.Tags.database)
@@ -137,6 +146,29 @@ def check_transactions(**kwargs: Any) -> Messages:
     )
     hint = f'Set {name} = "IMMEDIATE".'
     return [checks.Warning(message, hint=hint, id="workqueue.W002")]
+
+
+def check_schedules(**kwargs: Any) -> Messages:
+    """Report the first schedule of code that is refused, and a host without time zone data."""
+    if conf.current_problems():
+        return []  # E001 to E004
+    try:
+        from . import schedules
+        from .compat import InvalidTask
+    except ImproperlyConfigured:
+        return []  # E005
+    messages: Messages = []
+    try:
+        schedules.discover()
+    except (WorkQueueError, InvalidTask, ImportError) as error:
+        notes = " ".join(getattr(error, "__notes__", []))
+        hint = "Correct it in the app's schedules module; until then no scheduler starts."
+        messages.append(checks.Error(f"{error} {notes}".strip(), hint=hint, id="workqueue.E009"))
+    if not cron.has_timezones():
+        message = "Schedules must find the time zones of the IANA database, and there are none."
+        hint = "Install them: pip install tzdata, or the package tzdata of the system."
+        messages.append(checks.Warning(message, hint=hint, id="workqueue.W004"))
+    return messages
 
 
 def check_server(*, databases: Sequence[str] | None = None, **kwargs: Any) -> Messages:

@@ -57,6 +57,14 @@ class CronError(WorkQueueError, ValueError):
     """A cron expression or time zone that is refused."""
 
 
+class ScheduleError(WorkQueueError, ValueError):
+    """A schedule that is refused where it is declared. *option* names the culprit."""
+
+    def __init__(self, message: str, *, option: str = "") -> None:
+        super().__init__(message)
+        self.option = option
+
+
 class UniqueKeyTaken(WorkQueueError):
     """Another live job holds the unique key, and ``on_conflict="raise"``."""
 

@@ -150,6 +150,13 @@ class PostgreSQLWakeup(Wakeup):
             return payloads
 
 
+class ScheduleWakeup(PostgreSQLWakeup):
+    """Woken by a change of a schedule, and not by every job that is enqueued."""
+
+    def _take(self) -> list[str]:
+        return [payload for payload in super()._take() if payload]
+
+
 class SQLiteWakeup(Wakeup):
     """``PRAGMA data_version`` on a connection of its own: it stands still for own commits."""
 
@@ -219,6 +226,15 @@ def wakeup_for(store: BaseStore) -> Wakeup:
     return SQLiteWakeup(store) if vendor == "sqlite" else Wakeup(store)
 
 
+def schedule_wakeup_for(store: BaseStore) -> Wakeup:
+    """Return the wake-up of a scheduler: elsewhere than on PostgreSQL, it polls.
+
+    SQLite would wake it at every commit of every job.
+    """
+    listens = store.connection.vendor == "postgresql" and conf.current().notify
+    return ScheduleWakeup(store) if listens else Wakeup(store)
+
+
 # The other side
 
 
@@ -259,9 +275,15 @@ def notify(store: BaseStore) -> None:
     transaction.on_commit(tell, using=store.alias, robust=True)
 
 
-def _send(store: BaseStore) -> None:
+def tell_schedulers(store: BaseStore) -> None:
+    """Tell waiting schedulers, after the commit of the present transaction, of a change."""
+    if store.connection.vendor == "postgresql" and conf.current().notify:
+        transaction.on_commit(lambda: _send(store, "schedules"), using=store.alias, robust=True)
+
+
+def _send(store: BaseStore, told: str = "") -> None:
     try:
         with store.connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, told])
     except (DatabaseError, InterfaceError):
         logger.warning("notification failed; a poll finds the job", exc_info=True)

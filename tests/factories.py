@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django_workqueue.ids import new_token
+from django_workqueue.models import Schedule
 from django_workqueue.states import DeathReason, HeldReason, Lane
 from django_workqueue.store import Ack, BaseStore, Claim, ErrorRecord, NewJob
 
@@ -163,3 +164,10 @@ NOT_HELD: Final[dict[str, Callable[[BaseStore], Claim]]] = {
     "cancelled": cancelled,
 }
 """Where a job may be when an old claim of it speaks up; each returns that claim."""
+
+
+def schedule(store: BaseStore, name: str = "nightly", **columns: Any) -> Schedule:
+    """Write a schedule, hourly in UTC and due at T0 unless *columns* say otherwise; return it."""
+    given = {"task": TASK, "expression": "0 * * * *", "next_fire_at": T0, **columns}
+    assert store.add_schedule(Schedule(name=name, **given), now=T0)
+    return store.schedules().get(pk=name)

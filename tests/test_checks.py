@@ -19,6 +19,8 @@ from django.db import NotSupportedError, connection, connections
 from django.test import modify_settings, override_settings
 
 from django_workqueue import checks
+from django_workqueue.schedules import schedule
+from tests.app.tasks import add
 
 OURS = {"default": {"BACKEND": checks.BACKEND, "QUEUES": []}}
 BELOW_6 = django.VERSION < (6, 0)
@@ -30,6 +32,7 @@ ALL = (
     checks.check_store,
     checks.check_transactions,
     checks.check_server,
+    checks.check_schedules,
 )
 
 # Stands where the queue's own backend is, so that a project's subclass of it can be made here.
@@ -403,3 +406,24 @@ def test_manage_py_check_fails_for_an_unknown_setting() -> None:
 
     assert '(workqueue.E002) WORKQUEUE["MAX_ATEMPTS"] is not a setting.' in str(caught.value)
     assert 'HINT: Did you mean "MAX_ATTEMPTS"?' in str(caught.value)
+
+
+def test_a_schedule_that_is_refused_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def discover() -> None:
+        schedule("sums", add, cron="@daily", timezone="Bogota", args=(1,))
+
+    monkeypatch.setattr("django_workqueue.schedules.discover", discover)
+    ((check_id, message, hint),) = shown(checks.check_schedules())
+    assert check_id == "workqueue.E009"
+    assert message.startswith("The schedule 'sums': A time zone must be a name of the IANA")
+    assert hint is not None
+    assert "schedules module" in hint
+
+
+def test_a_host_without_time_zones_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("django_workqueue.cron.has_timezones", lambda: False)
+    ((check_id, _, hint),) = shown(checks.check_schedules())
+    assert check_id == "workqueue.W004"
+    assert hint == "Install them: pip install tzdata, or the package tzdata of the system."

@@ -25,15 +25,18 @@ __all__ = [
     "check_timezone",
     "describe",
     "forget_timezones",
+    "has_timezones",
     "is_rhythm",
     "next_tick",
     "ticks",
+    "timezone",
 ]
 
 MOST_GAPS: Final = 60
 """Matches in a row that all fall into a gap, one a year: then none will ever come."""
 
 forget_timezones = zones.forget
+has_timezones = zones.are_there
 
 
 def check(expression: str) -> None:
@@ -44,6 +47,11 @@ def check(expression: str) -> None:
 def check_timezone(name: str) -> None:
     """Raise CronError unless *name* is a time zone."""
     zones.find(name)
+
+
+def timezone(name: str) -> ZoneInfo:
+    """Return the time zone *name*. Raises CronError where there is none."""
+    return zones.find(name)
 
 
 def cautions(expression: str) -> list[str]:

@@ -37,6 +37,11 @@ def _names() -> frozenset[str]:
     return frozenset(available_timezones()) | {"UTC"}
 
 
+def are_there() -> bool:
+    """Return whether there is data of any zone beside UTC."""
+    return len(_names()) > 1
+
+
 def _hint(name: object) -> str:
     text = str(name)
     same = [each for each in _names() if each.rpartition("/")[2].lower() == text.lower()]

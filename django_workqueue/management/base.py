@@ -12,6 +12,7 @@ from django.db import connections
 from django.db.migrations.executor import MigrationExecutor
 
 from .. import conf
+from ..compat import InvalidTask
 from ..exceptions import MigrationsMissing, WorkQueueError
 from ..extender import DATABASE_FAULTS
 from ..loop import Loop
@@ -114,6 +115,15 @@ def one_line(error: Exception) -> str:
     if isinstance(error, DATABASE_FAULTS):
         return f"The queue's database cannot be used: {line}"
     return line
+
+
+@contextmanager
+def schedules_refused() -> Iterator[None]:
+    """End the command with one line and exit code 2 for a schedule that is refused."""
+    try:
+        yield
+    except (WorkQueueError, InvalidTask) as error:
+        raise CommandError(str(error), returncode=USAGE) from error
 
 
 def check_migrations(alias: str) -> None:

@@ -59,12 +59,22 @@ class Schedule(models.Model):
     version = models.BigIntegerField(default=0)
     declared_at = MomentField(null=True)
     source = models.CharField(max_length=8, default="code")
+    # The module that declares it: only who has loaded that may say that it is declared no more.
+    module = models.CharField(max_length=NAME_LENGTH, blank=True, default="")
+    # What else a job of the task must carry, so that a scheduler without the code can make one.
+    options: JSONTextField[Any, Any] = JSONTextField(default=dict)
     error = models.TextField(blank=True, default="")
 
     class Meta:
         verbose_name = _("schedule")
         verbose_name_plural = _("schedules")
-        indexes: ClassVar = [models.Index(fields=["next_fire_at"], name="workqueue_schedule_next")]
+        indexes: ClassVar = [
+            models.Index(fields=["next_fire_at"], name="workqueue_schedule_next"),
+            # What may fire, by its next tick: neither disabled nor paused rows are stepped over.
+            models.Index(
+                fields=["enabled", "paused", "next_fire_at"], name="workqueue_schedule_due"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name

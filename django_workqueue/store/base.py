@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .operating import Operating
+from .scheduling import Scheduling
 
 
-class BaseStore(Operating):
+class BaseStore(Scheduling):
     """The portable store. Databases override only the statements that must differ, and say why.
 
     Where a subclass leaves them alone: ``INSERT … ON CONFLICT``, ``UPDATE … RETURNING`` and

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from django_workqueue import registry
+from django_workqueue import conf, registry, scheduler, schedules
 from django_workqueue.backend import WorkQueueBackend
 from django_workqueue.board import SLOTS_PER_EXECUTOR
 from django_workqueue.compat import task_backends
@@ -19,7 +19,7 @@ from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
 from django_workqueue.worker import Options, Parent, Worker
 
-from ..base import USAGE, WorkQueueCommand
+from ..base import USAGE, WorkQueueCommand, schedules_refused
 from ..children import child_exit_code, child_of, exit_code, leave, spawn
 from ..stops import Stops
 from ..telling import Facts, Teller, start_facts
@@ -65,6 +65,11 @@ class Command(WorkQueueCommand):
             "--grace", type=float, help="Seconds that running jobs get to end after a signal."
         )
         parser.add_argument(
+            "--with-scheduler",
+            action="store_true",
+            help="Make the jobs of schedules too; as runscheduler, in a thread of this process.",
+        )
+        parser.add_argument(
             "--no-sweep", action="store_true", help="Leave the sweep to other workers."
         )
         parser.add_argument(
@@ -93,10 +98,15 @@ class Command(WorkQueueCommand):
         self._stops = Stops()
         # From the beginning: process 1 of a container dies of no signal that it does not handle.
         with stop_on_signals(self._stops.note), self._teller.telling():
-            self._run(options, given["processes"])
+            self._run(options, given["processes"], with_scheduler=given["with_scheduler"])
 
-    def _run(self, options: Options, processes: int) -> None:
+    def _run(self, options: Options, processes: int, *, with_scheduler: bool) -> None:
         parent = child_of()
+        # A child leaves the schedules to its parent, as it does the sweep.
+        self._with_scheduler = with_scheduler and parent is None
+        if self._with_scheduler:
+            with schedules_refused():
+                schedules.discover()
         if parent is not None:
             self._work(replace(options, sweep=False), parent)
         elif processes:
@@ -129,7 +139,8 @@ class Command(WorkQueueCommand):
         # Before the start block: who has read it may send a signal.
         self._stops.pass_on(supervisor.stop)
         self._teller.started(facts)
-        code = supervisor.run()
+        with scheduler.in_thread(conf.current(), wanted=self._with_scheduler):
+            code = supervisor.run()
         if supervisor.failure:
             raise CommandError(supervisor.failure)
         if code:
@@ -149,7 +160,8 @@ class Command(WorkQueueCommand):
         self._stops.pass_on(worker.stop)
         if parent is None:
             self._teller.started({"worker": worker.id, **facts, "tasks": told_count()})
-        ended = worker.run()
+        with scheduler.in_thread(conf.current(), wanted=self._with_scheduler):
+            ended = worker.run()
         code = exit_code(ended)
         if parent is not None:
             code = child_exit_code(ended, drained=worker.drained)
