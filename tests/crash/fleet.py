@@ -35,6 +35,12 @@ class Fleet:
         self.workers.append(worker)
         return worker
 
+    def start_scheduler(self, **more: Any) -> Process:
+        """Start `runscheduler`, and wait for nothing."""
+        scheduler = Process("runscheduler", **OPTIONS, **more)
+        self.workers.append(scheduler)
+        return scheduler
+
     def start_one(self, *options: str, **more: Any) -> Process:
         (worker,) = self.start(*options, **more)
         return worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from django_workqueue import clock, extender, sweeper
+from django_workqueue import clock, extender, scheduler, sweeper
 
 
 def hold_off() -> None:
@@ -41,8 +41,18 @@ def prompt_extending() -> None:
     extender.fault_pause = lambda count, lease_seconds: lease_seconds / 6
 
 
+def leading() -> None:
+    """Let every scheduler lead, whoever holds the lock."""
+    scheduler.Scheduler._leads = always  # type: ignore[method-assign]
+
+
+def always(self: scheduler.Scheduler) -> bool:
+    return True
+
+
 SAFEGUARDS: Final[dict[str, Callable[[], Any]]] = {
     "hold_off": hold_off,
     "extending": extending,
     "prompt_extending": prompt_extending,
+    "leading": leading,
 }
