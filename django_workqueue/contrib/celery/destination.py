@@ -83,7 +83,7 @@ class _Publishing:
                 raise outbox.Terminal(f"the serializer refuses the payload: {error}") from error
 
     def _connection(self) -> Any:
-        """Return the broker's address with time limits; the pool under it is kombu's, by address."""
+        """Return the broker's address with time limits; its pool is kombu's, by address."""
         url = self.app.conf.broker_write_url or self.app.conf.broker_url
         connection: Any = self.app.connection_for_write(url)
         options = BY_TRANSPORT.get(connection.transport.driver_type, {})
