@@ -13,6 +13,7 @@ from django_workqueue.scheduler import Scheduler, TickReport
 from django_workqueue.store import BaseStore
 
 from ..base import WorkQueueCommand, schedules_refused
+from ..stops import Stops
 
 
 class Command(WorkQueueCommand):
@@ -31,19 +32,28 @@ class Command(WorkQueueCommand):
 
     def handle(self, **given: Any) -> None:
         self._shown = given["verbosity"] > 0
-        with self.usable_store() as store:
-            registry.discover()
-            with schedules_refused():
-                schedules.discover()
-            if given["once"]:
+        registry.discover()
+        with schedules_refused():
+            schedules.discover()
+        if given["once"]:
+            with self.usable_store() as store:
                 self._once(store, as_json=given["json"])
+            return
+        stops = Stops()
+        # From the beginning: process 1 of a container dies of no signal that it does not handle.
+        with stop_on_signals(stops.note):
+            found = self.wait_for_store(stops, self._waits, lambda store: store)
+            if found is None:
                 return
-            self._shown = given["verbosity"] > 0
-            running = Scheduler(store, conf.current(), on_tick=self._show)
+            running = Scheduler(found, conf.current(), on_tick=self._show)
             # Before the start block: who has read it may send a signal.
-            with stop_on_signals(running.stop):
-                self._say_start(store)
-                running.run()
+            stops.pass_on(running.stop)
+            self._say_start(found)
+            running.run()
+
+    def _waits(self, why: str) -> None:
+        self.stderr.write(f"{why} Waiting for it.")
+        self.stderr.flush()
 
     def _once(self, store: BaseStore, *, as_json: bool) -> None:
         report = scheduler.once(store, conf.current())
