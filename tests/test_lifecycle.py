@@ -18,7 +18,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from django_workqueue.models import DeadJob, LiveJob
 from django_workqueue.states import State
-from django_workqueue.store import BaseStore, Claim, ErrorRecord, Hold, get_store
+from django_workqueue.store import Ack, BaseStore, Claim, ErrorRecord, Hold, get_store
 from tests.lifecycle_machine import LifecycleMachine
 
 pytestmark = [
@@ -65,9 +65,16 @@ class Faults:
     class AcksWithoutToken(BaseStore):
         """ack matches the id alone (I3)."""
 
-        def delete_held(self, holds: Sequence[Hold]) -> set[Hold]:
+        def ack(self, acks: Sequence[Ack], **options: Any) -> set[Hold]:
             rows = self.live().filter(state=State.RUNNING)
-            return {hold for hold in holds if rows.filter(pk=hold[0]).delete()[0]}
+            tokens = dict(rows.values_list("pk", "token"))
+            asked = {ack.claim.id: ack.claim.hold for ack in acks}
+            taken = [
+                replace(ack, claim=replace(ack.claim, token=token))
+                for ack in acks
+                if (token := tokens.get(ack.claim.id)) is not None
+            ]
+            return {asked[job_id] for job_id, _ in super().ack(taken, **options)}
 
     class ReclaimsLivingLeases(BaseStore):
         """reclaim takes every running job."""

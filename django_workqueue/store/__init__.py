@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from django.db import DEFAULT_DB_ALIAS, connections, router
 
 from .. import conf
@@ -62,9 +64,15 @@ def get_store(alias: str | None = None) -> BaseStore:
         alias = queue_alias()
     vendor = connections[alias].vendor
     try:
-        return STORES[vendor](alias)
+        return _store(vendor, alias)
     except KeyError:
         raise UnsupportedDatabase(
             f"The queue's database must be one of {', '.join(sorted(STORES))}, got {vendor!r} "
             f"for the alias {alias!r}. Name another alias in WORKQUEUE['DATABASE']."
         ) from None
+
+
+@functools.lru_cache
+def _store(vendor: str, alias: str) -> BaseStore:
+    """Return the one store of an alias, which keeps the texts of its statements."""
+    return STORES[vendor](alias)

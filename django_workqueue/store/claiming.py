@@ -14,7 +14,7 @@ from .. import clock
 from ..models import LiveJob, Queue
 from ..models.fields import EncodedJSON, from_database
 from ..states import HeldReason, Lane, State
-from .core import StoreCore, statement
+from .core import StoreCore, compiled, statement
 from .records import CLAIM_COLUMNS, Claim, Hold
 
 BATCH: Final = 500
@@ -43,7 +43,7 @@ class Claiming(StoreCore):
         due = self.quote("run_after")
         sql = (
             f"SELECT {self.read_moment_sql(due)}, {self.read_moment_sql(now_sql)} "
-            f"FROM {self.quote(LiveJob._meta.db_table)} WHERE {self.quote('state')} = 'scheduled' "
+            f"FROM {self.live_table} WHERE {self.quote('state')} = 'scheduled' "
             f"ORDER BY {due} LIMIT 1"
         )
         with self.connection.cursor() as cursor:
@@ -122,7 +122,7 @@ class Claiming(StoreCore):
         Reads one entry of workqueue_live_ready for each queue, however many rows it has: a
         DISTINCT would read them all.
         """
-        live, name = self.quote(LiveJob._meta.db_table), self.quote("queue_name")
+        live, name = self.live_table, self.quote("queue_name")
         now_sql, now_params = self.now_sql(now)
         first = (
             f"SELECT MIN({name}) FROM {live} "
@@ -167,9 +167,9 @@ class Claiming(StoreCore):
             where, params, *self._taken(worker_id, token, lease_seconds, now), limit
         )
         received = clock.monotonic()
-        claims = [self._claim(row, received) for row in rows]
-        # RETURNING has no order.
-        return sorted(claims, key=lambda claim: (claim.rank, claim.run_after, claim.id))
+        claims = self._claims(rows, received)
+        # RETURNING has no order. Ids by their numbers: they compare in C.
+        return sorted(claims, key=lambda claim: (claim.rank, claim.run_after, claim.id.int))
 
     def claim_rows(
         self,
@@ -228,6 +228,7 @@ class Claiming(StoreCore):
         )
         return changes, [self.dump_uuid(token), worker_id, *now_params, *end_params]
 
+    @compiled
     def claim_columns_sql(self, table: str = "") -> str:
         """Return CLAIM_COLUMNS as SQL to be selected or returned."""
         columns = []
@@ -236,15 +237,19 @@ class Claiming(StoreCore):
             columns.append(self.read_moment_sql(column) if name in MOMENT_COLUMNS else column)
         return ", ".join(columns)
 
-    def _claim(self, row: Sequence[Any], received: float) -> Claim:
-        values: dict[str, Any] = dict(zip(CLAIM_COLUMNS, row, strict=True))
-        for name in MOMENT_COLUMNS:
-            values[name] = from_database(values[name])
-        for name in UUID_COLUMNS:
-            values[name] = self.load_uuid(values[name])
-        for name in FLAG_COLUMNS:
-            values[name] = bool(values[name])
-        return Claim(**values, received=received)
+    def _claims(self, rows: Iterable[Sequence[Any]], received: float) -> list[Claim]:
+        claims = []
+        for row in rows:
+            values: dict[str, Any] = dict(zip(CLAIM_COLUMNS, row, strict=True))
+            for name in MOMENT_COLUMNS:
+                if (moment := values[name]) is not None:
+                    values[name] = from_database(moment)
+            for name in UUID_COLUMNS:
+                values[name] = self.load_uuid(values[name])
+            for name in FLAG_COLUMNS:
+                values[name] = bool(values[name])
+            claims.append(Claim(**values, received=received))
+        return claims
 
     # Keeping it
 
@@ -313,8 +318,7 @@ class Claiming(StoreCore):
         columns = ", ".join(map(self.quote, ("id", "token", *returning)))
         with self.connection.cursor() as cursor:
             cursor.execute(
-                f"UPDATE {self.quote(LiveJob._meta.db_table)} SET {changes} "
-                f"WHERE {where} RETURNING {columns}",
+                f"UPDATE {self.live_table} SET {changes} WHERE {where} RETURNING {columns}",
                 [*params, *where_params],
             )
             return list(cursor.fetchall())

@@ -66,6 +66,21 @@ def statement(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
     return run
 
 
+def compiled(build: Callable[Concatenate[S, P], str]) -> Callable[Concatenate[S, P], str]:
+    """Keep the SQL text that *build* returns for its arguments: it is the same for every call."""
+
+    @functools.wraps(build)
+    def kept(store: S, /, *args: P.args, **kwargs: P.kwargs) -> str:
+        key = (build, args)
+        assert not kwargs, "a text is kept by positional arguments"
+        text = store.texts.get(key)
+        if text is None:
+            text = store.texts[key] = build(store, *args, **kwargs)
+        return text
+
+    return kept
+
+
 def until_no_conflict(store: StoreCore, call: Callable[[], R]) -> R:
     """Return what *call* returns, tried again up to OWN_RETRIES times after a conflict."""
     for attempt in range(OWN_RETRIES):
@@ -92,6 +107,7 @@ class StoreCore:
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
+        self.texts: dict[Any, str] = {}
 
     @property
     def connection(self) -> BaseDatabaseWrapper:
@@ -161,6 +177,10 @@ class StoreCore:
 
     def quote(self, name: str) -> str:
         return self.connection.ops.quote_name(name)
+
+    @property
+    def live_table(self) -> str:
+        return self.quote(LiveJob._meta.db_table)
 
     def own(self) -> AbstractContextManager[Any]:
         """Return a transaction, or a savepoint where the caller has one."""

@@ -39,7 +39,7 @@ def waiting(
 
     Each part stops at its first row, of workqueue_live_scheduled, _running, _expires and _ready.
     """
-    q, live = store.quote, store.quote(LiveJob._meta.db_table)
+    q, live = store.quote, store.live_table
     now_sql, now_params = store.now_sql(now)
     own, own_params = f"{q('lane')} = %s AND {q('queue_name')} = %s", [lane.value, queue_name]
     lapsed = f"{q('state')} = 'running' AND {q('lease_expires_at')} <= {now_sql}"

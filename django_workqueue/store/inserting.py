@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from ..models import LiveJob
 from ..models.fields import from_database, to_database
 from ..states import HeldReason, State
 from .core import StoreCore, statement, transition
@@ -118,7 +117,7 @@ class Inserting(StoreCore):
             params += row_params
         columns = [*FACTS, "suspect", *CONSTANTS, *MOMENTS]
         sql = (
-            f"INSERT INTO {self.quote(LiveJob._meta.db_table)} "
+            f"INSERT INTO {self.live_table} "
             f"({', '.join(map(self.quote, columns))}) VALUES {', '.join(rows)} "
             f"{self.on_conflict_sql()}"
         )

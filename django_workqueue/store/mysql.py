@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from ..models import LiveJob, OutboxKey, Queue
+from ..models import OutboxKey, Queue
 from ..states import Lane
 from .base import BaseStore
-from .core import M, error_codes, statement
-from .records import Hold
+from .core import M, compiled, error_codes, statement
+from .records import Ack, Hold
 
 RUN_SAVEPOINT: Final = "workqueue_run"
 NO_SUCH_SAVEPOINT: Final = 1305
@@ -219,14 +219,47 @@ class MySQLStore(BaseStore):
                 self._write_held(f"UPDATE {table} SET {changes}", params, rows)
             return rows
 
-    def delete_held(self, holds: Sequence[Hold]) -> set[Hold]:
-        with self.together():
-            rows = self._lock_held(holds)
-            if rows:
-                # The form for several tables: the other takes no index hint on MySQL.
-                table = f"{self.live_table} FORCE INDEX (PRIMARY)"
-                self._write_held(f"DELETE {self.live_table} FROM {table}", [], rows)
-            return {(self.load_uuid(row[0]), self.load_uuid(row[1])) for row in rows}
+    def ack_rows(
+        self, acks: Sequence[Ack], now: datetime | None, *, keep_results: bool
+    ) -> list[tuple[Any, ...]]:
+        now_sql, now_params = self.now_sql(now)
+        with transaction.atomic(using=self.alias, savepoint=False):
+            rows = self._lock_held([ack.claim.hold for ack in acks])
+            if not rows:
+                return rows
+            held = {self.load_uuid(row[0]) for row in rows}
+            if keep_results:
+                given = self.given_json([ack for ack in acks if ack.claim.id in held])
+                with self.connection.cursor() as cursor:
+                    cursor.execute(self._keep_sql(now_sql), [*now_params, *now_params, given])
+            # The form for several tables: the other takes no index hint on MySQL.
+            table = f"{self.live_table} FORCE INDEX (PRIMARY)"
+            self._write_held(f"DELETE {self.live_table} FROM {table}", [], rows)
+            return rows
+
+    @compiled
+    def _keep_sql(self, now_sql: str) -> str:
+        # STRAIGHT_JOIN: the given first, each to be found by its primary key. A row with an old
+        # token is no match: the group may hold an older claim of the same job. ASCII gives way to
+        # any other column; two collations of one character set are not compared at all.
+        q, name = self.quote, "CHAR(36) CHARACTER SET ascii"
+        return (
+            f"INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
+            f"SELECT {self.result_values_sql('job', 'given', now_sql)} "
+            f"FROM JSON_TABLE(%s, '$[*]' COLUMNS ({q('id')} {name} PATH '$[0]', "
+            f"{q('token')} {name} PATH '$[1]', "
+            f"{q('value')} LONGTEXT CHARACTER SET utf8mb4 PATH '$[2]', "
+            f"{q('started_at')} DATETIME(6) PATH '$[3]')) AS given "
+            f"STRAIGHT_JOIN {self.live_table} AS job FORCE INDEX (PRIMARY) "
+            f"ON job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
+            f"WHERE job.{q('state')} = 'running' AND NOT (job.{q('result_ttl')} <=> 0)"
+        )
+
+    def appended_sql(self, array: str, item: str) -> str:
+        return f"JSON_ARRAY_APPEND({array}, '$', {item})"
+
+    def later_sql(self, moment: str, seconds: str) -> str:
+        return f"({moment} + INTERVAL ROUND({seconds} * 1000000) MICROSECOND)"
 
     def _lock_held(
         self, holds: Sequence[Hold], returning: Sequence[str] = (), *, skip_locked: bool = False
@@ -282,10 +315,6 @@ class MySQLStore(BaseStore):
 
     def is_run_broken(self, error: BaseException) -> bool:
         return NO_SUCH_SAVEPOINT in error_codes(error)
-
-    @property
-    def live_table(self) -> str:
-        return self.quote(LiveJob._meta.db_table)
 
 
 def places(values: Sequence[Any]) -> str:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from django.db import DatabaseError
 
 from ..models import LiveJob
+from .acking import MOVED
 from .base import BaseStore
-from .core import error_codes
-from .records import Hold
+from .core import compiled, error_codes
+from .records import Ack, Hold
 
 logger = logging.getLogger("django_workqueue.store")
 
@@ -75,7 +77,7 @@ class PostgreSQLStore(BaseStore):
         # The obvious UPDATE … WHERE id IN (SELECT … LIMIT n FOR UPDATE SKIP LOCKED) may evaluate
         # its subquery again for each row, and then claims them all (seen: LIMIT 5 took 61 of 61
         # with stale statistics). A MATERIALIZED CTE is evaluated once. Walks workqueue_live_ready.
-        q, live = self.quote, self.quote(LiveJob._meta.db_table)
+        q, live = self.quote, self.live_table
         sql = (
             f"WITH chosen AS MATERIALIZED (SELECT {q('id')} FROM {live} WHERE {where} "
             f"ORDER BY {q('rank')}, {q('run_after')}, {q('id')} LIMIT %s FOR UPDATE SKIP LOCKED) "
@@ -88,6 +90,59 @@ class PostgreSQLStore(BaseStore):
         with self.connection.cursor() as cursor:
             cursor.execute(sql, [*where_params, limit, *changes_params])
             return list(cursor.fetchall())
+
+    def ack_rows(
+        self, acks: Sequence[Ack], now: datetime | None, *, keep_results: bool
+    ) -> list[tuple[Any, ...]]:
+        # One statement, whatever the group: arrays have no limit of parameters, and a part that
+        # is refused is refused alone. The rows are locked by id before any is deleted.
+        now_sql, now_params = self.now_sql(now)
+        given: list[Any] = [
+            as_array(ack.claim.id.hex for ack in acks),
+            as_array(ack.claim.token.hex for ack in acks),
+            [ack.value for ack in acks],
+            as_array(
+                "NULL" if ack.started_at is None else f'"{ack.started_at.isoformat()}"'
+                for ack in acks
+            ),
+        ]
+        kept = [*now_params, *now_params] if keep_results else []
+        with self.connection.cursor() as cursor:
+            cursor.execute(self._ack_sql(now_sql, keep_results), [*given, *kept])
+            return list(cursor.fetchall())
+
+    @compiled
+    def _ack_sql(self, now_sql: str, keep_results: bool) -> str:  # noqa: FBT001  # a part of the key
+        q, live = self.quote, self.live_table
+        names = ", ".join(map(q, ("id", "token", "value", "started_at")))
+        facts = (*MOVED, "attempt", "worker_ids", "worker_id", "result_ttl")
+        returned = ", ".join(f"job.{q(name)}" for name in facts)
+        kept = (
+            f"kept AS (INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
+            f"SELECT {self.result_values_sql('gone', 'gone', now_sql)} FROM gone "
+            f"WHERE {q('result_ttl')} IS DISTINCT FROM 0) "
+        )
+        return (
+            f"WITH given AS (SELECT * FROM unnest(%s::uuid[], %s::uuid[], %s::text[], "
+            f"%s::timestamptz[]) AS given ({names})), "
+            f"held AS MATERIALIZED (SELECT given.* FROM {live} AS job JOIN given "
+            f"ON job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
+            f"WHERE job.{q('state')} = 'running' ORDER BY job.{q('id')} FOR UPDATE OF job), "
+            f"gone AS (DELETE FROM {live} AS job USING held WHERE job.{q('id')} = held.{q('id')} "
+            f"AND job.{q('state')} = 'running' AND job.{q('token')} = held.{q('token')} "
+            f"RETURNING {returned}, held.{q('value')}, held.{q('started_at')})"
+            f"{', ' + kept if keep_results else ' '}"
+            f"SELECT {q('id')}, {q('token')} FROM gone"
+        )
+
+    def appended_sql(self, array: str, item: str) -> str:
+        return (
+            f"CASE {array} WHEN '[]' THEN '[' ELSE left({array}, -1) || ',' END "
+            f"|| to_json({item})::text || ']'"
+        )
+
+    def later_sql(self, moment: str, seconds: str) -> str:
+        return f"({moment} + make_interval(secs => {seconds}))"
 
     def begin_run(self, lease_seconds: float, timeout: float | None) -> None:
         # The extender writes to the job's row while the task runs: under REPEATABLE READ the
@@ -121,3 +176,8 @@ class PostgreSQLStore(BaseStore):
             f"SELECT {q('id')} FROM held) AND {where}"
         )
         return sql, [*params, *params]
+
+
+def as_array(texts: Iterable[str]) -> str:
+    """Return an array's literal of *texts* that need no quoting."""
+    return f"{{{','.join(texts)}}}"

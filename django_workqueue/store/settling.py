@@ -1,9 +1,9 @@
-"""ack, retry, bury, release, hold: how a claim ends. Nothing settles without its token (I3)."""
+"""retry, bury, release, hold: how a claim ends. Nothing settles without its token (I3)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,9 +12,9 @@ from django.db.models import F
 from ..models import DeadJob, JobFacts, LiveJob, Result
 from ..models.fields import EncodedJSON
 from ..states import DeathReason, HeldReason, Place, ResultOutcome, State
-from .claiming import Claiming, batches
+from .acking import Acking
 from .core import delete_rows, lost, transition
-from .records import Ack, Claim, ErrorRecord, Hold, with_error
+from .records import Claim, ErrorRecord, Hold, with_error
 
 UNHELD: Final[dict[str, Any]] = {"token": None, "worker_id": None, "lease_expires_at": None}
 FACT_NAMES: Final = tuple(field.name for field in JobFacts._meta.fields)
@@ -35,27 +35,13 @@ RESULT_FACTS: Final = (
 JSON_FACTS: Final = frozenset({"payload", "worker_ids", "headers", "errors"})
 
 
-class Settling(Claiming):
+class Settling(Acking):
     """The end of a claim.
 
     A cancel that was asked turns every end but ``ack`` into finished (cancelled): each statement
     asks for a row without one, and only where there is none, for a row with one. Writes come
     first, so that a deferred transaction of SQLite never has to turn a read lock into a write one.
     """
-
-    @transition
-    def ack(self, acks: Sequence[Ack], *, now: datetime | None = None) -> set[Hold]:
-        """Finish succeeded jobs and keep their results; return the holds that were settled.
-
-        A hold that is missing no longer held its job: nothing of it is written.
-        """
-        settled: set[Hold] = set()
-        for holds in batches(ack.claim for ack in acks):
-            settled |= self.delete_held(holds)
-        by_hold = {ack.claim.hold: ack for ack in acks if ack.claim.hold in settled}
-        kept = [ack for ack in by_hold.values() if ack.claim.result_ttl != 0]
-        self.results().bulk_create([self._succeeded(ack, now) for ack in kept])
-        return settled
 
     @transition
     def retry(
@@ -172,17 +158,6 @@ class Settling(Claiming):
 
     # The statements
 
-    def delete_held(self, holds: Sequence[Hold]) -> set[Hold]:
-        """Delete running rows that *holds* still hold; return the holds that did."""
-        where, params = self.held_sql(holds)
-        with self.connection.cursor() as cursor:
-            cursor.execute(
-                f"DELETE FROM {self.quote(LiveJob._meta.db_table)} WHERE {where} "
-                f"RETURNING {self.quote('id')}, {self.quote('token')}",
-                params,
-            )
-            return {(self.load_uuid(row[0]), self.load_uuid(row[1])) for row in cursor.fetchall()}
-
     def _leave(
         self,
         claim: Claim,
@@ -222,19 +197,6 @@ class Settling(Claiming):
             raise lost(claim.id, verb)
         self.keep_cancelled(self.facts(claim, **facts), now)
         return ResultOutcome.CANCELLED
-
-    def _succeeded(self, ack: Ack, now: datetime | None) -> Result:
-        claim = ack.claim
-        return Result(
-            **self._result_facts(self.facts(claim, worker_ids=worker_ids(claim))),
-            outcome=ResultOutcome.SUCCEEDED,
-            value=EncodedJSON(ack.value),
-            attempts=claim.attempt,
-            started_at=ack.started_at,
-            finished_at=self.moment(now),
-            token=claim.token,
-            expires_at=self._result_end(claim.result_ttl, now),
-        )
 
     def _held_row(self, claim: Claim) -> Any:
         return self.live().filter(pk=claim.id, token=claim.token, state=State.RUNNING)

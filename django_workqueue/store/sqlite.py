@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+from django.db import transaction
 from django.db.models import F, QuerySet
 
-from ..models import LiveJob, OutboxKey
+from ..models import OutboxKey
 from .base import BaseStore
+from .core import compiled
+from .records import Ack
 
 
 class SQLiteStore(BaseStore):
@@ -25,10 +29,7 @@ class SQLiteStore(BaseStore):
         # Takes the write lock at once, whatever transaction_mode says: a task that read first
         # could not write afterwards if another had written in between. No row is touched.
         with self.connection.cursor() as cursor:
-            cursor.execute(
-                f"UPDATE {self.quote(LiveJob._meta.db_table)} SET {self.quote('attempt')} = 0 "
-                f"WHERE 1 = 0"
-            )
+            cursor.execute(f"UPDATE {self.live_table} SET {self.quote('attempt')} = 0 WHERE 1 = 0")
 
     def run_bound_seconds(self, lease_seconds: float) -> float | None:
         return lease_seconds / 2
@@ -48,7 +49,7 @@ class SQLiteStore(BaseStore):
     ) -> list[tuple[Any, ...]]:
         # In autocommit: the statement takes the write lock before it reads, so the busy timeout
         # is waited for. Walks workqueue_live_ready.
-        q, live = self.quote, self.quote(LiveJob._meta.db_table)
+        q, live = self.quote, self.live_table
         sql = (
             f"UPDATE {live} SET {changes} WHERE {q('state')} = 'ready' AND {q('id')} IN "
             f"(SELECT {q('id')} FROM {live} WHERE {where} "
@@ -58,3 +59,63 @@ class SQLiteStore(BaseStore):
         with self.connection.cursor() as cursor:
             cursor.execute(sql, [*changes_params, *where_params, limit])
             return list(cursor.fetchall())
+
+    def ack_rows(
+        self, acks: Sequence[Ack], now: datetime | None, *, keep_results: bool
+    ) -> list[tuple[Any, ...]]:
+        # A text for any number of jobs, so that it is compiled once. The results first: the first
+        # statement takes the write lock, and until the end nobody else changes a row.
+        given = self.given_json(acks)
+        now_sql, now_params = self.now_sql(now)
+        with (
+            transaction.atomic(using=self.alias, savepoint=False),
+            self.connection.cursor() as cursor,
+        ):
+            if keep_results:
+                cursor.execute(self._keep_sql(now_sql), [*now_params, given])
+            cursor.execute(self._finish_sql(), [given])
+            return list(cursor.fetchall())
+
+    @compiled
+    def _given_sql(self, *more: str) -> str:
+        columns = [
+            f"json_extract({self.quote('value')}, '$[{place}]') AS {self.quote(name)}"
+            for place, name in enumerate(("id", "token", "value", "started_at"))
+        ]
+        return (
+            f"WITH given AS MATERIALIZED (SELECT {', '.join([*columns, *more])} FROM json_each(%s))"
+        )
+
+    @compiled
+    def _keep_sql(self, now_sql: str) -> str:
+        # CROSS JOIN: the given first, each to be found by its primary key.
+        q = self.quote
+        return (
+            f"{self._given_sql(f'{now_sql} AS finished')} "
+            f"INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
+            f"SELECT {self.result_values_sql('job', 'given', 'given.finished')} "
+            f"FROM given CROSS JOIN {self.live_table} AS job WHERE job.{q('id')} = given.{q('id')} "
+            f"AND job.{q('token')} = given.{q('token')} AND job.{q('state')} = 'running' "
+            f"AND job.{q('result_ttl')} IS NOT 0"
+        )
+
+    @compiled
+    def _finish_sql(self) -> str:
+        q = self.quote
+        return (
+            f"{self._given_sql()} DELETE FROM {self.live_table} "
+            f"WHERE {q('id')} IN (SELECT {q('id')} FROM given) AND {q('state')} = 'running' "
+            f"AND ({q('id')}, {q('token')}) IN (SELECT {q('id')}, {q('token')} FROM given) "
+            f"RETURNING {q('id')}, {q('token')}"
+        )
+
+    def appended_sql(self, array: str, item: str) -> str:
+        return f"json_insert({array}, '$[#]', {item})"
+
+    def later_sql(self, moment: str, seconds: str) -> str:
+        # SQLite calculates in milliseconds: the last three digits are carried over.
+        return (
+            f"CASE WHEN {seconds} IS NOT NULL THEN strftime('%%Y-%%m-%%d %%H:%%M:%%f', "
+            f"substr({moment}, 1, 23), printf('%%+.3f seconds', {seconds})) "
+            f"|| substr({moment}, 24) END"
+        )

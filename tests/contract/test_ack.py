@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 
+from django_workqueue.models import Result
 from django_workqueue.store import Ack, BaseStore, Claim
 from tests.factories import NOT_HELD, QUEUE, T0, TASK, at, claim, new_job, running
 from tests.sound import place, row, rows
@@ -67,6 +69,39 @@ def test_a_value_of_null_is_a_result(store: BaseStore) -> None:
     ack(store, taken, value="null")
     stored = rows()["finished"][taken.id]
     assert (stored["outcome"], stored["value"]) == ("succeeded", None)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '"quoted \\" and \\\\ and \\u0000 and \\ud83d\\ude00"',
+        '"NULL"',
+        '{"comma, and {braces}":"é😀\u2028\u00a0"}',
+        "[1e16,1.10,-0.0]",
+        f'"{"x" * 1_000_000}"',
+    ],
+    ids=["escapes", "null as text", "characters", "numbers", "long"],
+)
+def test_a_value_is_kept_as_it_is_written(store: BaseStore, value: str) -> None:
+    taken = running(store)
+    ack(store, taken, value=value)
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT value FROM {Result._meta.db_table}")
+        assert cursor.fetchone() == (value,)
+
+
+def test_a_worker_of_any_name_stays_on_the_result(store: BaseStore) -> None:
+    name = 'agent "seven" \\ é😀,[]'
+    taken = running(store, worker_id=name)
+    ack(store, taken)
+    assert rows()["finished"][taken.id]["worker_ids"] == [name]
+
+
+def test_a_group_of_long_values_is_settled_whole(store: BaseStore) -> None:
+    store.insert([new_job() for _ in range(9)], now=T0)
+    taken = claim(store, limit=9)
+    assert ack(store, *taken, value=f'"{"x" * 1_000_000}"') == {each.hold for each in taken}
+    assert len(rows()["finished"]) == 9
 
 
 def test_earlier_attempts_stay_on_the_result(store: BaseStore) -> None:
