@@ -1,0 +1,190 @@
+"""The bare loops: the least that a queue can do on each database, by hand and without Django.
+
+A table of jobs with an id, a state and a payload; a batch is claimed and committed, deleted and
+committed. No lease, no result, no retry: the figure that ours are held against.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import django
+
+django.setup()
+
+from django.db import connection  # noqa: E402  # settings come first
+
+from tests.benchmarks.trials import Figure, timed  # noqa: E402
+
+BATCH: Final = 100
+PAYLOAD: Final = '{"args":[],"kwargs":{}}'
+
+
+class Bare:
+    """The statements of one database; what differs is overridden."""
+
+    mark = "%s"
+    id_type = "uuid"
+    claim_sql = (
+        "WITH chosen AS MATERIALIZED (SELECT id FROM bare_job WHERE state = 'ready' ORDER BY id "
+        "LIMIT 100 FOR UPDATE SKIP LOCKED) UPDATE bare_job SET state = 'running' FROM chosen "
+        "WHERE bare_job.id = chosen.id RETURNING bare_job.id, payload"
+    )
+
+    def __init__(self) -> None:
+        self.connection = self.connect()
+        cursor = self.connection.cursor()
+        cursor.execute("DROP TABLE IF EXISTS bare_job")
+        cursor.execute(
+            f"CREATE TABLE bare_job (id {self.id_type} PRIMARY KEY, "
+            "state varchar(12) NOT NULL, payload text NOT NULL)"
+        )
+        cursor.execute(self.index_sql())
+
+    def connect(self) -> Any:
+        import psycopg
+
+        given = connection.settings_dict
+        return psycopg.connect(
+            host=given["HOST"], dbname=given["NAME"], user=given["USER"], autocommit=True
+        )
+
+    def index_sql(self) -> str:
+        return "CREATE INDEX bare_ready ON bare_job (id) WHERE state = 'ready'"
+
+    def new_row(self) -> tuple[Any, str, str]:
+        return self.dump(uuid.uuid4()), "ready", PAYLOAD
+
+    def dump(self, value: uuid.UUID) -> Any:
+        return value
+
+    def insert(self) -> None:
+        mark = self.mark
+        self.connection.cursor().execute(
+            f"INSERT INTO bare_job (id, state, payload) VALUES ({mark}, {mark}, {mark})",
+            self.new_row(),
+        )
+
+    def insert_each(self, count: int) -> None:
+        for _ in range(count):
+            self.insert()
+
+    def insert_many(self, count: int, rows: int = 500) -> None:
+        """Insert in statements of many rows, in one transaction."""
+        cursor = self.connection.cursor()
+        cursor.execute("BEGIN")
+        for start in range(0, count, rows):
+            batch = [self.new_row() for _ in range(min(rows, count - start))]
+            self.insert_batch(cursor, batch)
+        cursor.execute("COMMIT")
+
+    def insert_batch(self, cursor: Any, batch: Sequence[tuple[Any, str, str]]) -> None:
+        values = ", ".join([f"({', '.join([self.mark] * 3)})"] * len(batch))
+        cursor.execute(
+            f"INSERT INTO bare_job (id, state, payload) VALUES {values}",
+            [each for row in batch for each in row],
+        )
+
+    def claim(self) -> list[Any]:
+        cursor = self.connection.cursor()
+        cursor.execute(self.claim_sql)
+        return [row[0] for row in cursor.fetchall()]
+
+    def delete(self, ids: list[Any]) -> None:
+        self.connection.cursor().execute("DELETE FROM bare_job WHERE id = ANY(%s)", [ids])
+
+    def drain(self) -> None:
+        while ids := self.claim():
+            self.delete(ids)
+
+
+class BareSQLite(Bare):
+    mark = "?"
+    id_type = "text"
+    claim_sql = (
+        "UPDATE bare_job SET state = 'running' WHERE id IN (SELECT id FROM bare_job "
+        "WHERE state = 'ready' ORDER BY id LIMIT 100) RETURNING id, payload"
+    )
+
+    def connect(self) -> Any:
+        bare = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None, timeout=20)
+        bare.execute("PRAGMA journal_mode=WAL")
+        bare.execute("PRAGMA synchronous=NORMAL")
+        return bare
+
+    def dump(self, value: uuid.UUID) -> Any:
+        return value.hex
+
+    def delete(self, ids: list[Any]) -> None:
+        marks = ", ".join("?" * len(ids))
+        self.connection.execute(f"DELETE FROM bare_job WHERE id IN ({marks})", ids)
+
+
+class BareMariaDB(Bare):
+    id_type = "char(32)"
+
+    def connect(self) -> Any:
+        import pymysql
+
+        given = connection.settings_dict
+        return pymysql.connect(
+            host=given["HOST"],
+            port=given["PORT"],
+            user=given["USER"],
+            password=given["PASSWORD"],
+            database=given["NAME"],
+            autocommit=True,
+        )
+
+    def index_sql(self) -> str:
+        return "CREATE INDEX bare_ready ON bare_job (state, id)"
+
+    def dump(self, value: uuid.UUID) -> Any:
+        return value.hex
+
+    def claim(self) -> list[Any]:
+        cursor = self.connection.cursor()
+        cursor.execute("BEGIN")
+        cursor.execute(
+            "SELECT id, payload FROM bare_job WHERE state = 'ready' ORDER BY id LIMIT 100 "
+            "FOR UPDATE SKIP LOCKED"
+        )
+        ids = [row[0] for row in cursor.fetchall()]
+        if ids:
+            marks = ", ".join(["%s"] * len(ids))
+            cursor.execute(f"UPDATE bare_job SET state = 'running' WHERE id IN ({marks})", ids)
+        cursor.execute("COMMIT")
+        return ids
+
+    def delete(self, ids: list[Any]) -> None:
+        marks = ", ".join(["%s"] * len(ids))
+        self.connection.cursor().execute(f"DELETE FROM bare_job WHERE id IN ({marks})", ids)
+
+
+KINDS: Final[dict[str, Callable[[], Bare]]] = {
+    "postgresql": Bare,
+    "sqlite": BareSQLite,
+    "mysql": BareMariaDB,
+}
+
+
+def enqueue(count: int) -> Figure:
+    """Insert and commit one by one."""
+    bare = KINDS[connection.vendor]()
+    return timed(count, lambda: bare.insert_each(count))
+
+
+def enqueue_many(count: int) -> Figure:
+    """Insert in statements of 500 rows, in one transaction."""
+    bare = KINDS[connection.vendor]()
+    return timed(count, lambda: bare.insert_many(count))
+
+
+def drain(count: int) -> Figure:
+    """Claim 100, delete 100, until nothing is left."""
+    bare = KINDS[connection.vendor]()
+    bare.insert_many(count)
+    return timed(count, bare.drain)

@@ -1,0 +1,83 @@
+"""The queue of this package, through what a user calls."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import django
+
+django.setup()
+
+
+from django_workqueue.ids import new_token  # noqa: E402
+from django_workqueue.states import Lane  # noqa: E402
+from django_workqueue.store import Ack, get_store  # noqa: E402
+from django_workqueue.worker import Options, Worker  # noqa: E402
+from tests.benchmarks.harness import forget_all  # noqa: E402
+from tests.benchmarks.tasks import nothing  # noqa: E402
+from tests.benchmarks.trials import Figure, timed  # noqa: E402
+
+BATCH: Final = 100
+
+
+def enqueue(count: int) -> Figure:
+    """Call ``enqueue`` in autocommit, one job after another."""
+    forget_all()
+    nothing.enqueue()
+    return timed(count, lambda: [nothing.enqueue() for _ in range(count)])
+
+
+def enqueue_many(count: int) -> Figure:
+    """Call ``enqueue_many`` once."""
+    forget_all()
+    nothing.enqueue()
+    return timed(count, lambda: nothing.enqueue_many([((), {})] * count))
+
+
+def drain(count: int) -> Figure:
+    """Run all jobs in one worker of four threads, results kept."""
+    return _drain(count, result_ttl=None)
+
+
+def drain_without_results(count: int) -> Figure:
+    """The same with ``result_ttl=0``."""
+    return _drain(count, result_ttl=0)
+
+
+def _drain(count: int, result_ttl: float | None) -> Figure:
+    forget_all()
+    nothing.using(result_ttl=result_ttl).enqueue_many([((), {})] * count)
+    worker = Worker(Options(drain=True))
+    figure = timed(count, worker.run)
+    assert worker.drained
+    return figure
+
+
+def store_drain(count: int) -> Figure:
+    """Claim and acknowledge batches of 100 through the store alone, results kept."""
+    return _store_drain(count, result_ttl=None)
+
+
+def store_drain_without_results(count: int) -> Figure:
+    """The same with ``result_ttl=0``."""
+    return _store_drain(count, result_ttl=0)
+
+
+def _store_drain(count: int, result_ttl: float | None) -> Figure:
+    forget_all()
+    nothing.using(result_ttl=result_ttl).enqueue_many([((), {})] * count)
+    store = get_store()
+
+    def loop() -> None:
+        while claims := store.claim(
+            Lane.TASK,
+            "default",
+            worker_id="benchmark",
+            token=new_token(),
+            limit=BATCH,
+            lease_seconds=30,
+        ):
+            acks = [Ack(claim=each, value="null", started_at=each.claimed_at) for each in claims]
+            assert len(store.ack(acks)) == len(claims)
+
+    return timed(count, loop)
