@@ -25,7 +25,8 @@ logger = logging.getLogger("django_workqueue.scheduler")
 
 LOCK_NAME: Final = "django_workqueue.scheduler"
 REPLAN_SECONDS: Final = 3_600.0
-LEAST_REST_SECONDS: Final = 0.02
+LOOK_AGAIN_SECONDS: Final = 0.1
+"""After a tick that somebody else had taken: it is due until that one has written."""
 
 
 class Scheduler:
@@ -86,8 +87,7 @@ class Scheduler:
         self._fault_count = 0
         if report.has_more:
             return 0.0
-        # Others may have been first with what was due; if something else is wrong, no hot loop.
-        return max(self._rest(), 0.0 if report.fired or report.failed else LEAST_REST_SECONDS)
+        return max(self._rest(), LOOK_AGAIN_SECONDS if report.passed_over else 0.0)
 
     def _look_around(self) -> None:
         """Write what is declared, once; then only say that it still is. Plan afresh."""

@@ -30,6 +30,8 @@ class TickReport:
 
     fired: list[tuple[str, Fired]] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    # Somebody else fires them now, or edited them: they may be due still.
+    passed_over: list[str] = field(default_factory=list)
     has_more: bool = False
 
     @property
@@ -78,7 +80,7 @@ def _fire(
     firing = planning.plan(schedule, current, settings)
     fired = store.fire(schedule, firing, now=now)
     if fired is None:
-        # Another scheduler fired it, or somebody edited it: a look at what is due tells.
+        report.passed_over.append(name)
         return
     report.fired.append((name, fired))
     report.has_more = report.has_more or (

@@ -157,13 +157,11 @@ class Scheduling(Operating):
     ) -> Fired | None:
         """Move the schedule past its due ticks and insert their jobs: both, or neither (I7).
 
-        None: it was fired, edited, paused or disabled since it was read, or is not due by the
-        database's clock; nothing is written. With ``overlap="skip"`` no job is inserted while the
-        last one is live. Commits.
+        None: it was fired, edited, paused or disabled since it was read, is being fired now, or is
+        not due by the database's clock; nothing is written. With ``overlap="skip"`` no job is
+        inserted while the last one is live. Commits.
         """
-        self.lock(Schedule, [schedule.pk])
-        # The write first: SQLite takes its lock now, and all that follows is under it.
-        if not self._move(schedule, firing, now):
+        if not self._take(schedule) or not self._move(schedule, firing, now):
             return None
         wanted = list(firing.jobs)
         overlapping = 0
@@ -179,6 +177,18 @@ class Scheduling(Operating):
         taken = len(wanted) - len(jobs)
         missed = firing.missed_count + overlapping + taken
         return Fired(jobs, missed, overlap_count=overlapping, taken_count=taken)
+
+    def _take(self, schedule: Schedule) -> bool:
+        """Lock the row; False if somebody else has.
+
+        Not waited for: a scheduler that was stopped in the middle of a tick, by a host that hangs
+        say, must hold up that schedule alone. SQLite has no such lock: the write that follows takes
+        the only one there is, and all is under it.
+        """
+        if not self.connection.features.has_select_for_update_skip_locked:
+            return True
+        rows = self._as_read(schedule).select_for_update(skip_locked=True)
+        return rows.values_list("pk", flat=True).first() is not None
 
     def _move(self, schedule: Schedule, firing: Firing, now: datetime | None) -> int:
         rows = self._as_read(schedule).filter(MAY_FIRE, next_fire_at__lte=self.moment(now))

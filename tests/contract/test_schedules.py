@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
+from django.db import connections, transaction
 
 from django_workqueue.models import Schedule
-from django_workqueue.store import BaseStore
+from django_workqueue.store import BaseStore, get_store
 from django_workqueue.store.scheduling import Fired, Firing
 from tests import factories
 from tests.factories import T0, at
+from tests.timescale import PATIENCE_SECONDS
 
 HOUR = 3600.0
 
@@ -95,6 +98,29 @@ def test_tick_not_later_than_the_last_that_fired_is_not_fired(store: BaseStore) 
     row = factories.schedule(store, last_fire_at=T0)
     assert fire(store, row) is None
     assert not store.live().exists()
+
+
+@pytest.mark.vendor("postgresql", "mysql")
+@pytest.mark.django_db(transaction=True)
+def test_row_that_another_has_locked_is_passed_over() -> None:
+    """Whoever is stopped in the middle of a tick holds up its own schedule alone."""
+    plain = get_store()
+    row = factories.schedule(plain)
+    answers: list[Any] = []
+
+    def try_to_fire() -> None:
+        try:
+            answers.append(fire(plain, row))
+        finally:
+            connections.close_all()
+
+    with transaction.atomic():
+        plain.schedules().select_for_update().get(pk=row.pk)
+        other = threading.Thread(target=try_to_fire)
+        other.start()
+        other.join(PATIENCE_SECONDS)
+        assert answers == [None]
+    assert fire(plain, row)
 
 
 def test_firing_without_jobs_moves_the_row(store: BaseStore) -> None:
