@@ -16,10 +16,16 @@ from .tasks import WorkQueueTask
 logger = logging.getLogger("django_workqueue.executor")
 
 
-def tell_started(job: Job, task: WorkQueueTask, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Give the job its TaskResult and send ``task_started``."""
-    job.result = _running_result(job.claim, task, args, kwargs)
-    task_started.send_robust(type(task.get_backend()), task_result=job.result)
+def tell_started(job: Job) -> None:
+    """Send Django's ``task_started`` for a job that has its result."""
+    assert job.result is not None
+    task_started.send_robust(_sender(job.result), task_result=job.result)
+
+
+async def atell_started(job: Job) -> None:
+    """Do the same from an event loop: receivers may block, and run in the thread of the ORM."""
+    assert job.result is not None
+    await task_started.asend_robust(_sender(job.result), task_result=job.result)
 
 
 def tell_finished(jobs: Sequence[Job]) -> None:
@@ -44,13 +50,17 @@ def _tell_finished(job: Job) -> None:
         object.__setattr__(result, "_return_value", payload.decode(outcome.value))
     elif outcome.error is not None:
         result.errors.append(task_error(outcome.error.as_json()))
-    backend: type[BaseTaskBackend] = type(result.task.get_backend())
-    task_finished.send_robust(backend, task_result=result)
+    task_finished.send_robust(_sender(result), task_result=result)
 
 
-def _running_result(
+def _sender(result: TaskResult[..., Any]) -> type[BaseTaskBackend]:
+    return type(result.task.get_backend())
+
+
+def running_result(
     claim: Claim, task: WorkQueueTask, args: list[Any], kwargs: dict[str, Any]
 ) -> TaskResult[..., Any]:
+    """Return Django's TaskResult of a job that is about to run."""
     errors: list[dict[str, Any]] = payload.decode(claim.errors)
     worker_ids: list[str] = payload.decode(claim.worker_ids)
     return TaskResult(

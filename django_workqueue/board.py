@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .store import Hold
 
-SLOTS_PER_EXECUTOR: Final = 4
-"""A job keeps its slot until it is settled, while its executor goes on to the next."""
 SLOT: Final = struct.Struct("=?7x16s16s")
 HEADER_BYTES: Final = 8
 READY, END, ASKED, BEGUN = range(4)

@@ -5,19 +5,33 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from . import clock, registry
+from .demand import Room
 from .extender import DATABASE_FAULTS
 from .ids import new_token
 from .job import Job
+from .kinds import Kinds
 from .states import HeldReason, Lane
-from .store import BaseStore, Claim, Hold
+from .store import BaseStore, Hold
 
 logger = logging.getLogger("django_workqueue.claimer")
 
 UNHOLD_SECONDS: Final = 5.0
 UNKNOWN_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What a pass over the queues brought."""
+
+    count: int
+    # Each claim found as many jobs as it asked for: there may be more.
+    full: bool
+    # The monotonic time at which jobs that were passed over are worth another look.
+    again_at: float
 
 
 class Claimer:
@@ -34,6 +48,7 @@ class Claimer:
         self._worker_id = worker_id
         self._queues = queues
         self._lease_seconds = lease_seconds
+        self._kinds = Kinds(store)
         self._unhold_at = 0.0
         self._last_queue = ""
         # Task names nobody declared here, with the monotonic time of the first sight.
@@ -42,8 +57,8 @@ class Claimer:
         self._strays_at = math.inf
         self._strays_until = 0.0
 
-    def claim(self, room: int, take: Callable[[Sequence[Job]], None]) -> int:
-        """Claim up to *room* jobs, queue by queue; return how many.
+    def claim(self, room: Room, take: Callable[[Sequence[Job]], None]) -> Claimed:
+        """Claim jobs for *room*, queue by queue.
 
         What each statement claimed is handed to *take* before the next, which may fail.
         """
@@ -51,16 +66,24 @@ class Claimer:
             self._look_after_unknown()
         if self._store.seconds_to_due() == 0.0:
             self._store.promote()
-        count = 0
+        self._kinds.begin()
+        count, full = 0, True
         for name in self._claimable_queues():
-            if count >= room:
-                break
-            claims = self._claim_queue(name, room - count)
-            if claims:
-                take([Job(claim) for claim in claims])
-                self._last_queue = name
-            count += len(claims)
-        return count
+            kinds = self._kinds.of(name)
+            for kind in kinds:
+                limit = room.of(is_async=kind)
+                mixed = len(kinds) > 1
+                if limit < 1 or (mixed and not self._kinds.worth(name, kind)):
+                    continue
+                jobs = self._claim_queue(name, limit, exclude_async=not kind if mixed else None)
+                if jobs:
+                    take(jobs)
+                    self._last_queue = name
+                self._kinds.note(name, kind, limit, jobs)
+                room = room.less(jobs)
+                count += len(jobs)
+                full = full and len(jobs) == limit
+        return Claimed(count, full=full, again_at=self._kinds.passed_over_until)
 
     def note_unknown(self, path: str) -> None:
         """Leave jobs of that task, which nobody declared here, out of the claims for a while."""
@@ -91,21 +114,24 @@ class Claimer:
             name for name in ready if name <= self._last_queue
         ]
 
-    def _claim_queue(self, name: str, limit: int) -> Sequence[Claim]:
+    def _claim_queue(self, name: str, limit: int, *, exclude_async: bool | None) -> Sequence[Job]:
+        """Claim from one queue, leaving out coroutines, or all other tasks known, or neither."""
+        excluded = [] if exclude_async is None else registry.paths_of(is_async=exclude_async)
         try:
-            return self._store.claim(
+            claims = self._store.claim(
                 Lane.TASK,
                 name,
                 worker_id=self._worker_id,
                 token=new_token(),
                 limit=limit,
                 lease_seconds=self._lease_seconds,
-                exclude_tasks=list(self._unknown),
+                exclude_tasks=[*self._unknown, *excluded],
             )
         except DATABASE_FAULTS:
             self._strays_at = clock.monotonic()
             self._strays_until = self._strays_at + self._lease_seconds
             raise
+        return [Job(claim, is_async=registry.is_async(claim.task)) for claim in claims]
 
     def release_strays(self, known: Callable[[], Collection[Hold]]) -> None:
         """Give back what a claim took whose answer never came: all but the *known*.

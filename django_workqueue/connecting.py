@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable
+from typing import Any, Final
 
 from django.db import connections, reset_queries
 
 from .transactions import in_test
+
+logger = logging.getLogger("django_workqueue.connecting")
+
+IDLE_SECONDS: Final = 1.0
+"""Connections unused for that long are tried before a job meets them: the server may have gone."""
 
 
 def clean_connections(*, keep: str | None = None) -> list[str]:
@@ -39,6 +46,15 @@ def drop_unusable_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if connection.connection is not None and not connection.is_usable():
             connection.close()
+
+
+def in_order(clean: Callable[[], list[str] | None]) -> list[str]:
+    """Put connections in order; one that cannot even be closed must not end its thread."""
+    try:
+        return clean() or []
+    except Exception:
+        logger.exception("connection could not be put in order")
+        return []
 
 
 def _close(connection: Any) -> None:

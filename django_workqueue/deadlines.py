@@ -1,7 +1,8 @@
 """Time limits of attempts, and cancels that were asked: told to the task first, then enforced.
 
-A thread cannot be ended from outside. Past its limit a task is told (``context.cancelled``); one
-that does not end within a margin is settled as timed out all the same, and its process has to end.
+Past its limit a task is told (``context.cancelled``), and a coroutine is cancelled. A thread cannot
+be ended from outside: a task that does not end within a margin is settled as timed out all the
+same, and its process has to end.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ TIMEOUT_MARGIN_SECONDS: Final = 1.0
 class Overdue:
     """What a look at the running jobs found; *next_seconds* is when to look again."""
 
+    # Coroutines whose time is over, and to be cancelled now; each comes here once.
+    to_cancel: list[Job] = field(default_factory=list)
     # Settled as timed out while their bodies still run.
     given_up: list[Job] = field(default_factory=list)
     # Asked to be cancelled for longer than the grace, and still running.
@@ -47,6 +50,7 @@ def look(jobs: Iterable[Job], settings: conf.Settings, grace_seconds: float) -> 
             if left <= 0:
                 job.timed_out = True
                 job.cancelled.set()
+                _cancel(job, found)
                 left += TIMEOUT_MARGIN_SECONDS
             if left > 0:
                 found.next_seconds = min(found.next_seconds, left)
@@ -54,8 +58,18 @@ def look(jobs: Iterable[Job], settings: conf.Settings, grace_seconds: float) -> 
                 found.given_up.append(job)
         if job.cancel_noticed is not None:
             left = job.cancel_noticed + grace_seconds - now
+            if left <= 0 and job.is_async:
+                _cancel(job, found)
+                left += TIMEOUT_MARGIN_SECONDS
             if left <= 0:
                 found.stuck.append(job)
             else:
                 found.next_seconds = min(found.next_seconds, left)
     return found
+
+
+def _cancel(job: Job, found: Overdue) -> None:
+    """Let a coroutine be cancelled, once: again would hit what cleans up after the first."""
+    if job.is_async and not job.was_cancelled:
+        job.was_cancelled = True
+        found.to_cancel.append(job)

@@ -6,16 +6,27 @@ What the task did becomes an outcome here; writing it down is the worker's part,
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from . import clock, conf, payload, registry
-from .announcing import tell_started
+from .announcing import atell_started, running_result, tell_started
 from .connecting import clean_connections
 from .exceptions import ArgumentsError, PayloadError, TransactionLeftOpen, UnknownTask
-from .job import Job, Outcome
+from .job import Job, Outcome, Verb
 from .outcomes import failed, held, not_run, succeeded
 from .states import DeathReason
 from .tasks import Context, WorkQueueTask, bind
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A task and what it is called with; the context, where it takes one, comes first."""
+
+    task: WorkQueueTask
+    args: list[Any]
+    kwargs: dict[str, Any]
 
 
 def execute(job: Job, settings: conf.Settings, *, inside: str | None = None) -> Outcome:
@@ -31,6 +42,60 @@ def execute(job: Job, settings: conf.Settings, *, inside: str | None = None) -> 
 
 
 def _execute(job: Job, started: float, settings: conf.Settings, inside: str | None) -> Outcome:
+    call = _prepared(job, started, settings)
+    if isinstance(call, Outcome):
+        return call
+    tell_started(job)
+    try:
+        value = call.task.call(*call.args, **call.kwargs)
+    except BaseException as error:  # noqa: BLE001  # sys.exit() of a task must not end the worker
+        clean_connections(keep=inside)
+        return failed(job, call.task, started, error, settings)
+    left_open = clean_connections(keep=inside)
+    if left_open:
+        return _left_open(job, call.task, left_open, started, settings)
+    return succeeded(job, started, value, settings)
+
+
+async def aexecute(
+    job: Job, settings: conf.Settings, end: Callable[[], Awaitable[Sequence[str]]]
+) -> Outcome:
+    """Run the job's coroutine in this event loop; return what came of it. Never raises.
+
+    *end* is awaited once the coroutine has ended: it waits for what the coroutine began, and
+    returns the aliases on which that left a transaction open.
+    """
+    started = clock.monotonic()
+    try:
+        return await _aexecute(job, started, settings, end)
+    except BaseException as error:  # noqa: BLE001  # a receiver's, or cancelled before its body
+        return not_run(job, started, error, settings)
+
+
+async def _aexecute(
+    job: Job,
+    started: float,
+    settings: conf.Settings,
+    end: Callable[[], Awaitable[Sequence[str]]],
+) -> Outcome:
+    call = _prepared(job, started, settings)
+    if isinstance(call, Outcome):
+        return call
+    await atell_started(job)
+    try:
+        value = await call.task.func(*call.args, **call.kwargs)
+    except BaseException as error:  # noqa: BLE001  # sys.exit() of a task must not end the loop
+        outcome = failed(job, call.task, started, error, settings)
+    else:
+        outcome = succeeded(job, started, value, settings)
+    left_open = await end()
+    if left_open and outcome.verb is Verb.ACK:
+        return _left_open(job, call.task, left_open, started, settings)
+    return outcome
+
+
+def _prepared(job: Job, started: float, settings: conf.Settings) -> Call | Outcome:
+    """Return the call of the job's task, its result made; or the outcome if there can be none."""
     claim = job.claim
     task = registry.get(claim.task)
     if task is None:
@@ -43,30 +108,16 @@ def _execute(job: Job, started: float, settings: conf.Settings, inside: str | No
         bind(task, args, kwargs)
     except (ArgumentsError, PayloadError) as error:
         return held(job, started, DeathReason.BAD_ARGUMENTS, error, settings)
-    tell_started(job, task, args, kwargs)
-    try:
-        value = _call(job, task, args, kwargs, started)
-    except BaseException as error:  # noqa: BLE001  # sys.exit() of a task must not end the worker
-        clean_connections(keep=inside)
-        return failed(job, task, started, error, settings)
-    left_open = clean_connections(keep=inside)
-    if left_open:
-        open_error = TransactionLeftOpen(
-            f"A task must end the transactions it began, and one was left open on "
-            f"{', '.join(left_open)}. It was rolled back; use transaction.atomic()."
-        )
-        return failed(job, task, started, open_error, settings)
-    return succeeded(job, started, value, settings)
+    job.result = running_result(claim, task, args, kwargs)
+    if task.takes_context:
+        args = [_context(job, started), *args]
+    return Call(task, args, kwargs)
 
 
-def _call(
-    job: Job, task: WorkQueueTask, args: list[Any], kwargs: dict[str, Any], started: float
-) -> Any:
-    if not task.takes_context:
-        return task.call(*args, **kwargs)
+def _context(job: Job, started: float) -> Context:
     claim = job.claim
     assert job.result is not None
-    context = Context(
+    return Context(
         task_result=job.result,
         job_id=claim.id,
         charged_attempt=claim.attempt,
@@ -78,4 +129,17 @@ def _call(
         ends=None if claim.timeout is None else started + claim.timeout,
         write_progress=job.note_progress,
     )
-    return task.call(context, *args, **kwargs)
+
+
+def _left_open(
+    job: Job,
+    task: WorkQueueTask,
+    aliases: Sequence[str],
+    started: float,
+    settings: conf.Settings,
+) -> Outcome:
+    error = TransactionLeftOpen(
+        f"A task must end the transactions it began, and one was left open on "
+        f"{', '.join(aliases)}. It was rolled back; use transaction.atomic()."
+    )
+    return failed(job, task, started, error, settings)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from . import clock, registry
 from .claimer import Claimer
+from .demand import FIRST_GUESS_SECONDS, estimate
 from .extender import DATABASE_FAULTS
 from .job import Job, Outcome, Verb
 from .settler import LOST, Settled, settle
@@ -40,6 +41,8 @@ class Flight:
         self._jobs: dict[Hold, Job] = {}
         self._jobs_lock = threading.Lock()
         self._unwritten: list[Job] = []
+        # Of each kind (whether it is a coroutine), what a job takes, for what to claim next.
+        self.job_seconds = {False: FIRST_GUESS_SECONDS, True: FIRST_GUESS_SECONDS}
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -107,7 +110,15 @@ class Flight:
 
     def _gather(self) -> None:
         """Take over what the executors have done; not what was cut short, and ended after all."""
-        for job in self._executors.take_done():
+        done = self._executors.take_done()
+        for kind in (False, True):
+            seconds = [
+                job.outcome.ended - job.outcome.started
+                for job in done
+                if job.is_async is kind and job.outcome is not None
+            ]
+            self.job_seconds[kind] = estimate(self.job_seconds[kind], seconds)
+        for job in done:
             if job.claim.hold in self._jobs and job not in self._unwritten:
                 self._unwritten.append(job)
 

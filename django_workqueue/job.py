@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,6 +48,8 @@ class Job:
     """A claim in this process, from its claim to its settle."""
 
     claim: Claim
+    # It runs on the event loop, not in a thread.
+    is_async: bool = False
     cancelled: threading.Event = field(default_factory=threading.Event)
     lease_lost: threading.Event = field(default_factory=threading.Event)
     # JSON text of the newest call of context.progress() that was not written yet.
@@ -64,6 +67,10 @@ class Job:
     settle_retried: bool = False
     # The run's own transaction (atomic=True) committed, its completion with it.
     committed: bool = False
+    # Its coroutine was cancelled, since its time was over or a cancel was asked.
+    was_cancelled: bool = False
+    # Its coroutine was cancelled because the worker stops: it is given back, not charged.
+    interrupted: bool = False
     # Its slot on the board that the parent reads.
     slot: int | None = None
     # Told of each error that becomes a record, before only its text is left (testing).
@@ -81,3 +88,13 @@ class Job:
     def note_progress(self, progress: dict[str, Any]) -> None:
         """Keep *progress* for the next extension. Raises PayloadError for what JSON lacks."""
         self.progress = payload.encode(progress, max_bytes=PROGRESS_MAX_BYTES, root="progress")
+
+
+def take_all(jobs: deque[Job]) -> list[Job]:
+    """Take all of *jobs*, which other threads may take from or add to meanwhile."""
+    taken: list[Job] = []
+    while True:
+        try:
+            taken.append(jobs.popleft())
+        except IndexError:
+            return taken

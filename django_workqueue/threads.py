@@ -1,33 +1,30 @@
-"""Executor threads: they take jobs in the order given, run them, and hand back outcomes."""
+"""Executors: threads that run tasks in the order given, and an event loop for coroutines."""
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
 
-from django.db import Error, connections
+from django.db import connections
 
 from . import clock, conf
 from .announcing import tell_finished
 from .atomically import execute_atomically
 from .board import Board
-from .connecting import clean_connections, drop_unusable_connections
+from .connecting import IDLE_SECONDS, clean_connections, drop_unusable_connections, in_order
+from .coroutines import Coroutines
 from .executor import execute
-from .job import Job, Outcome
+from .job import Job, Outcome, take_all
 from .outcomes import not_run, timed_out
-from .store import get_store
-
-logger = logging.getLogger("django_workqueue.threads")
-
-IDLE_SECONDS: Final = 1.0
-"""Connections unused for that long are tried before a job meets them: the server may have gone."""
+from .starting import Begun, may_start
 
 
 class Executors:
-    """*count* daemon threads. *on_outcome* is called, in their threads, after each job."""
+    """*count* daemon threads, and *async_tasks* coroutines at a time.
+
+    *on_outcome* is called, in any thread, when there are outcomes to be taken.
+    """
 
     def __init__(
         self,
@@ -35,21 +32,29 @@ class Executors:
         settings: conf.Settings,
         lease_seconds: float,
         on_outcome: Callable[[], None],
+        *,
         board: Board | None = None,
+        async_tasks: int = 1,
     ) -> None:
         self.count = count
         self._settings = settings
         self._lease_seconds = lease_seconds
         self._on_outcome = on_outcome
-        self._board = board
-        self._free_slots = [] if board is None else list(range(board.slots))
+        self._begun = Begun(board)
+        self._coroutines = Coroutines(async_tasks, settings, self._begun, self._end)
+        # Threads wait here for something to do. The queues are taken from without its lock:
+        # each end of a deque is taken and given in one step.
         self._changed = threading.Condition()
         self._waiting: deque[Job] = deque()
         self._to_tell: deque[Sequence[Job]] = deque()
         self._done: deque[Job] = deque()
+        # Whether on_outcome was called, and what it told of not taken yet.
+        self._told = False
         self._running: set[Job] = set()
         self._stopping = False
         self._threads: list[threading.Thread] = []
+
+    # From the worker's main thread
 
     def start(self) -> None:
         for number in range(self.count):
@@ -59,118 +64,102 @@ class Executors:
             self._threads.append(thread)
             thread.start()
 
-    @property
-    def room(self) -> int:
-        """How many more jobs could start now."""
-        with self._changed:
-            return self.count - len(self._waiting) - len(self._running)
-
     def put(self, jobs: Sequence[Job]) -> None:
+        coroutines = [job for job in jobs if job.is_async]
+        if coroutines:
+            self._coroutines.put(coroutines)
+            jobs = [job for job in jobs if not job.is_async]
+        self._waiting.extend(jobs)
         with self._changed:
-            self._waiting.extend(jobs)
             self._changed.notify(len(jobs))
 
     def tell(self, jobs: Sequence[Job]) -> None:
         """Send signals for settled jobs, in an executor thread: receivers are user code."""
-        with self._changed:
+        coroutines = [job for job in jobs if job.is_async]
+        if coroutines:
+            self._coroutines.tell(coroutines)
+            jobs = [job for job in jobs if not job.is_async]
+        if jobs:
             self._to_tell.append(jobs)
-            self._changed.notify()
+            with self._changed:
+                self._changed.notify()
 
     def take_done(self) -> list[Job]:
         """Return jobs with an outcome that were not taken before."""
-        with self._changed:
-            done = list(self._done)
-            self._done.clear()
-        return done
+        # First: what is added from now on is told of once more.
+        self._told = False
+        return take_all(self._done)
 
     def take_unstarted(self) -> list[Job]:
-        """Return the jobs that no thread began; none of them will run."""
-        with self._changed:
-            unstarted = list(self._waiting)
-            self._waiting.clear()
-        return unstarted
+        """Return the jobs that nothing began; none of them will run."""
+        return take_all(self._waiting) + self._coroutines.take_unstarted()
 
     def running(self) -> list[Job]:
-        with self._changed:
-            return list(self._running)
+        return [*self._running, *self._coroutines.running()]
+
+    def cancel(self, jobs: Iterable[Job]) -> bool:
+        """Cancel those of *jobs* that are coroutines; return whether there were any."""
+        coroutines = [job for job in jobs if job.is_async]
+        self._coroutines.cancel(coroutines)
+        return bool(coroutines)
+
+    def forget(self, job: Job) -> None:
+        """Clear the slot of a job that was settled; until then it counts as begun."""
+        self._begun.forget(job)
 
     def stop(self, timeout: float) -> bool:
         """Let the threads end once they have nothing to do; return whether they all did in time."""
         ends = clock.monotonic() + timeout
+        self._stopping = True
         with self._changed:
-            self._stopping = True
             self._changed.notify_all()
+        ended = self._coroutines.stop(timeout)
         for thread in self._threads:
             thread.join(max(ends - clock.monotonic(), 0.0))
-        return not any(thread.is_alive() for thread in self._threads)
+        return ended and not any(thread.is_alive() for thread in self._threads)
+
+    # In the threads
 
     def _run(self) -> None:
         used = clock.monotonic()
         try:
             while (work := self._next()) is not None:
                 if clock.monotonic() - used >= IDLE_SECONDS:
-                    self._in_order(drop_unusable_connections)
+                    in_order(drop_unusable_connections)
                 if isinstance(work, Job):
                     self._run_job(work)
                 else:
                     tell_finished(work)
-                    self._in_order(clean_connections)
+                    in_order(clean_connections)
                 used = clock.monotonic()
         finally:
             connections.close_all()
 
-    @staticmethod
-    def _in_order(clean: Callable[[], object]) -> None:
-        """Put connections in order; one that cannot even be closed must not end this thread."""
-        try:
-            clean()
-        except Exception:
-            logger.exception("connection could not be put in order")
-
     def _next(self) -> Job | Sequence[Job] | None:
-        with self._changed:
-            while True:
-                if self._to_tell:
-                    return self._to_tell.popleft()
-                if self._waiting:
-                    job = self._waiting.popleft()
-                    self._running.add(job)
-                    return job
-                if self._stopping:
-                    return None
-                self._changed.wait()
-
-    def forget(self, job: Job) -> None:
-        """Clear the slot of a job that was settled; until then it counts as begun."""
-        with self._changed:
-            if job.slot is not None and self._board is not None:
-                self._board.end(job.slot)
-                self._free_slots.append(job.slot)
-                self._changed.notify_all()
-
-    def _show_begun(self, job: Job) -> None:
-        if self._board is None:
-            return
-        with self._changed:
-            while not self._free_slots:
-                self._changed.wait()
-            job.slot = self._free_slots.pop()
-            self._board.begin(job.slot, job.claim.hold)
+        while True:
+            try:
+                return self._to_tell.popleft() if self._to_tell else self._waiting.popleft()
+            except IndexError:
+                pass
+            with self._changed:
+                # Whoever adds notifies afterwards: looked at under the lock, nothing is missed.
+                if not self._to_tell and not self._waiting:
+                    if self._stopping:
+                        return None
+                    self._changed.wait()
 
     def _run_job(self, job: Job) -> None:
+        self._running.add(job)
         try:
-            outcome = self._outcome(job) if self._may_start(job) else None
+            outcome = self._outcome(job) if may_start(job) else None
         except BaseException as error:  # noqa: BLE001  # this thread is the slot, and must live on
             started = clock.monotonic() if job.started is None else job.started
             outcome = not_run(job, started, error, self._settings)
-        job.finish(outcome)
-        with self._changed:
-            self._running.discard(job)
-            self._done.append(job)
-        self._on_outcome()
+        self._running.discard(job)
+        self._end(job, outcome)
 
     def _outcome(self, job: Job) -> Outcome | None:
-        self._show_begun(job)
+        self._begun.show(job)
         job.started = clock.monotonic()
         if job.claim.atomic:
             outcome = execute_atomically(job, self._settings, self._lease_seconds)
@@ -180,18 +169,9 @@ class Executors:
             return timed_out(job, self._settings)
         return outcome
 
-    def _may_start(self, job: Job) -> bool:
-        """Mark a job of one attempt as started in its row, before its body runs.
-
-        If it lapses unmarked it is refunded: such a job is run at most once, and never dies
-        without having run. A job that was not marked is not run; it goes back.
-        """
-        if job.lease_lost.is_set():
-            return False
-        if job.claim.max_attempts > 1:
-            return True
-        try:
-            return bool(get_store().mark_started([job.claim]))
-        except Error:
-            connections.close_all()
-            return False
+    def _end(self, job: Job, outcome: Outcome | None) -> None:
+        job.finish(outcome)
+        self._done.append(job)
+        if not self._told:
+            self._told = True
+            self._on_outcome()

@@ -7,6 +7,7 @@ sweeps, each on a connection of its own. No transaction is open while a task run
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import socket
@@ -19,8 +20,9 @@ from django.db import connections
 
 from . import clock, conf
 from .board import Board
-from .claimer import Claimer
+from .claimer import Claimed, Claimer
 from .deadlines import look
+from .demand import NO_ROOM, Room, room_for
 from .ending import Ended, Ending
 from .extender import DATABASE_FAULTS, Extender, fault_pause
 from .flight import Flight
@@ -37,7 +39,13 @@ from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
 
 logger = logging.getLogger("django_workqueue.worker")
 
+ASYNC_TASKS = 100
+"""Coroutines at a time, unless told otherwise: each costs little, and none is there until asked."""
 CUT_DELAY_SECONDS = 1.0
+# What coroutines get to end once they were cancelled, because the grace of a stop is over.
+INTERRUPT_SECONDS = 0.5
+# How long a job may wait for an executor here: then it goes back, for other workers to take.
+WAIT_SECONDS = 1.0
 # How long a worker that ends waits for each of the threads that extend and sweep.
 HELPER_SECONDS = 5.0
 # How often, and how long apart, a worker that ends tries to reach the database.
@@ -51,6 +59,7 @@ class Options:
 
     queues: tuple[str, ...] | None = None
     threads: int = 4
+    async_tasks: int = ASYNC_TASKS
     lease_seconds: float = 30.0
     poll_seconds: float = 1.0
     grace_seconds: float = 30.0
@@ -102,6 +111,7 @@ class Worker:
             options.lease_seconds,
             self._loop.wake,
             board=None if parent is None else parent.board,
+            async_tasks=options.async_tasks,
         )
         self._claimer = Claimer(self.store, self.id, options.queues, options.lease_seconds)
         self._flight = Flight(self.store, self._executors, self._claimer, on_settled)
@@ -124,6 +134,7 @@ class Worker:
         self._ending = Ending(self.id, options.grace_seconds)
         self._memory = MemoryLimit(options.max_memory_bytes)
         self._suspects = Suspects()
+        self._interrupt_ends: float | None = None
         self._closed = False
 
     # Life
@@ -202,17 +213,20 @@ class Worker:
         self._start_suspect()
         # Before the claim, which then sees the jobs that were moved here.
         self._relays_drained = self.options.drain and self._relays.are_drained()
+        look_again = min(look_again, self._give_back_waiting())
         room = self._room()
-        claimed = self._claim(room) if room > 0 else 0
-        if claimed:
-            return 0.0 if claimed < room else min(self.options.poll_seconds, look_again)
-        if self._enough():
+        claimed = self._claim(room) if room.total > 0 else Claimed(0, full=True, again_at=math.inf)
+        look_again = min(look_again, max(claimed.again_at - clock.monotonic(), 0.0))
+        if claimed.count:
+            return min(self.options.poll_seconds, look_again) if claimed.full else 0.0
+        if self._enough(claimed):
             return 0.0
         return min(self._idle_seconds(room), look_again)
 
     def _look_for_overdue(self) -> float:
         """Give up tasks whose time is over; return the seconds to the next look."""
         overdue = look(self._flight.all(), self.settings, self.options.grace_seconds)
+        self._executors.cancel(overdue.to_cancel)
         if overdue.given_up or overdue.stuck:
             self._ending.must(overdue.stuck)
         if overdue.given_up:
@@ -220,13 +234,19 @@ class Worker:
             self._settle()
         return overdue.next_seconds
 
-    def _room(self) -> int:
-        if self._suspects or any(job.claim.suspect for job in self._flight.all()):
-            return 0
-        room = self._executors.room
-        if self.options.max_jobs is not None:
-            room = min(room, self.options.max_jobs - self._claimed_count)
-        return 0 if self._full() else room
+    def _room(self) -> Room:
+        in_flight = self._flight.all()
+        if self._suspects or self._full() or any(job.claim.suspect for job in in_flight):
+            return NO_ROOM
+        room = room_for(
+            in_flight,
+            clock.monotonic(),
+            threads=self.options.threads,
+            async_tasks=self.options.async_tasks,
+            job_seconds=self._flight.job_seconds,
+        )
+        most = self.options.max_jobs
+        return room if most is None else room.at_most(most - self._claimed_count)
 
     def _full(self) -> bool:
         """Tell whether it has claimed as many jobs, or takes as much memory, as it may.
@@ -239,12 +259,30 @@ class Worker:
             return True
         return self._claimed_count > 0 and self._memory.exceeded
 
-    def _enough(self) -> bool:
+    def _give_back_waiting(self) -> float:
+        """Give back jobs that wait too long for an executor; return the seconds to the next look.
+
+        They were claimed ahead, in the belief that those before them are short.
+        """
+        now, next_seconds = clock.monotonic(), math.inf
+        for job in self._flight.all():
+            if job.started is not None or job.ending or job.claim.suspect:
+                continue
+            left = job.claim.received + WAIT_SECONDS - now
+            if left <= 0:
+                self._flight.end(self._executors.take_unstarted())
+                return 0.0
+            next_seconds = min(next_seconds, left)
+        return next_seconds
+
+    def _enough(self, claimed: Claimed) -> bool:
         """Tell whether the worker came to its end by itself."""
         if self._full():
             self._ending.enough(recycle=True)
         # The claim pass before this found nothing: what is ready is not for this worker.
-        elif self._relays_drained and not self._flight and self.store.seconds_to_due() != 0.0:
+        elif self._relays_drained and not self._flight and math.isinf(claimed.again_at):
+            if self.store.seconds_to_due() == 0.0:
+                return False
             logger.info("worker drained", extra={"worker_id": self.id})
             self._ending.enough(recycle=False)
         return self._ending.begun
@@ -253,18 +291,18 @@ class Worker:
         rarer = TRUSTED_POLL_FACTOR if self.wakeup.trusted else 1
         return self.options.poll_seconds * rarer
 
-    def _idle_seconds(self, room: int) -> float:
+    def _idle_seconds(self, room: Room) -> float:
         poll = self._poll_seconds() * random.uniform(0.8, 1.0)
-        if room <= 0:
+        if room.total <= 0:
             return poll
         due = self.store.seconds_to_due()
         # 0.0: due, but not for this worker; the poll is often enough to look again.
         return poll if not due else min(poll, due)
 
-    def _claim(self, room: int) -> int:
-        count = self._claimer.claim(room, self._take)
+    def _claim(self, room: Room) -> Claimed:
+        claimed = self._claimer.claim(room, self._take)
         self._on_answered()
-        return count
+        return claimed
 
     def _take(self, jobs: Sequence[Job]) -> None:
         """Hand claimed jobs to the executors."""
@@ -306,12 +344,25 @@ class Worker:
         in_flight = self._flight.all() + self._relays.in_flight()
         if in_flight and not self._ending.over(in_flight):
             return min(self.options.poll_seconds, 0.1)
+        if self._interrupts():
+            return 0.05
+        self._settle()
         # A parent gives back what runs, once this process and its bodies are gone.
         if self._flight and self._parent is None:
             self._flight.cut(CUT_DELAY_SECONDS)
             self._settle()
         self._loop.stop()
         return 0.0
+
+    def _interrupts(self) -> bool:
+        """Cancel coroutines, which can be ended; tell whether some still run and may end soon."""
+        running = [job for job in self._flight.all() if job.is_async and not job.ending]
+        if self._interrupt_ends is None:
+            self._interrupt_ends = clock.monotonic() + INTERRUPT_SECONDS
+            for job in running:
+                job.interrupted = True
+            self._executors.cancel(running)
+        return bool(running) and clock.monotonic() < self._interrupt_ends
 
     # Without the database
 

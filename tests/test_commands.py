@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import OperationalError, connection
+from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
 from django_workqueue import __version__
@@ -69,6 +70,7 @@ def test_an_unknown_setting_is_named_with_the_nearest_known_one(name: str, more:
 
 ONE_SHOT = [["runworker", "--drain"], ["sweep"]]
 """Commands whose end somebody waits for: they do not wait for a database themselves."""
+NEWEST = MigrationLoader(None).graph.leaf_nodes("workqueue")[0]
 UNREACHABLE = "postgres://nobody@127.0.0.1:1/nothing"
 
 
@@ -84,13 +86,13 @@ def test_a_database_that_cannot_be_reached_is_one_line(arguments: list[str]) -> 
 def test_a_missing_migration_is_named_with_the_command_that_applies_it(
     arguments: list[str],
 ) -> None:
-    MigrationRecorder(connection).record_unapplied("workqueue", "0001_initial")
+    MigrationRecorder(connection).record_unapplied(*NEWEST)
 
     with pytest.raises(CommandError) as caught:
         call_command(*arguments)
 
     assert caught.value.returncode == 2
-    assert "lacks the migration 0001_initial" in str(caught.value)
+    assert f"lacks the migration {NEWEST[1]}" in str(caught.value)
     assert "manage.py migrate workqueue --database default" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -112,23 +114,23 @@ def test_a_worker_waits_for_a_database_and_a_stop_ends_the_wait(processes: str) 
 def test_a_worker_waits_for_the_migrations_and_begins_once_they_are_applied(notes: Path) -> None:
     recorder = MigrationRecorder(connection)
     app.note.enqueue(str(notes), "a")
-    recorder.record_unapplied("workqueue", "0001_initial")
+    recorder.record_unapplied(*NEWEST)
     try:
         with running("runworker", "--processes", "1", "--log-format", "json") as process:
-            process.wait_for("lacks the migration 0001_initial")
+            process.wait_for(f"lacks the migration {NEWEST[1]}")
             # It looks again, and says nothing more.
             time.sleep(WAIT_SECONDS)
             assert lines(notes) == []
             assert process.output.count("\n") == 1
-            recorder.record_applied("workqueue", "0001_initial")
+            recorder.record_applied(*NEWEST)
 
             wait_until(lambda: lines(notes) == ["a"], "the job")
             process.send(signal.SIGTERM)
             assert process.end() == 0
     finally:
         # Once, whatever happened above.
-        recorder.record_unapplied("workqueue", "0001_initial")
-        recorder.record_applied("workqueue", "0001_initial")
+        recorder.record_unapplied(*NEWEST)
+        recorder.record_applied(*NEWEST)
 
 
 @pytest.mark.parametrize(

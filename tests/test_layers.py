@@ -21,9 +21,9 @@ ORDER = """
     store
     wakeup locks limits results
     enqueueing moving tasks calls backend queues schedules outbox
-    board job outcomes announcing connecting executor loop extender settler claimer deadlines
-    suspects ending memory
-    atomically threads flight sweeper delivery relay worker scheduler
+    board job outcomes announcing connecting blocking executor starting demand loop extender kinds
+    settler claimer deadlines suspects ending memory
+    atomically coroutines threads flight sweeper delivery relay worker scheduler
     presence supervisor doctor logs
     checks admin apps commands
     contrib testing pytest_plugin

@@ -29,14 +29,22 @@ class Pool(Executors):
     """Executors whose outcomes a test can wait for."""
 
     def __init__(self, count: int) -> None:
-        self._came = threading.Semaphore(0)
-        super().__init__(count, conf.current(), 30.0, self._came.release)
+        self._came = threading.Event()
+        super().__init__(count, conf.current(), 30.0, self._came.set)
 
     def done(self, count: int = 1) -> list[Job]:
         """Wait for *count* jobs; return them in the order in which they ended."""
-        for _ in range(count):
-            assert self._came.acquire(timeout=PATIENCE_SECONDS)
-        return self.take_done()
+        done: list[Job] = []
+        while len(done) < count:
+            assert self._came.wait(PATIENCE_SECONDS)
+            self._came.clear()
+            done += self.take_done()
+        return done
+
+    @property
+    def room(self) -> int:
+        """How many more jobs could start now."""
+        return self.count - len(self._waiting) - len(self.running())
 
 
 @pytest.fixture
@@ -163,7 +171,7 @@ def test_a_job_of_one_attempt_that_cannot_be_marked_is_not_run_and_its_slot_is_f
 ) -> None:
     fault = Fault("mark_started", error)
     faulty = with_faults(get_store(), fault)
-    monkeypatch.setattr("django_workqueue.threads.get_store", lambda: faulty)
+    monkeypatch.setattr("django_workqueue.starting.get_store", lambda: faulty)
     ran: list[int] = []
     first, second = claimed(
         body(lambda: ran.append(1)), body(lambda: ran.append(2)), max_attempts=1

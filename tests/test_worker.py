@@ -20,6 +20,7 @@ from django.test.utils import CaptureQueriesContext
 
 from django_workqueue import conf, registry
 from django_workqueue.compat import TaskResultStatus, task_finished
+from django_workqueue.demand import Room
 from django_workqueue.ending import Ended
 from django_workqueue.exceptions import Retry, Snooze, Terminal
 from django_workqueue.loop import Loop
@@ -403,7 +404,7 @@ def test_what_was_claimed_and_not_started_goes_back_uncharged_though_the_databas
 
     with working(worker) as ended:
         assert gate.begun.wait(PATIENCE_SECONDS)
-        worker._claim(1)  # As if there had been a slot for it.
+        worker._claim(Room(1, 0, 1))  # As if there had been a slot for it.
         worker.stop()
         wait_until(lambda: jobs.live(waiting).state == State.READY)
         gate.go_on.set()

@@ -111,6 +111,7 @@ def start_facts(options: Options, store: BaseStore, slots: str) -> Facts:
         "database": f"{connection.display_name} {version}, alias {store.alias!r}",
         "queues": ", ".join(options.queues) if options.queues else "all",
         "slots": slots,
+        "async": f"{options.async_tasks} coroutines in each process, beside its threads",
         "lease": f"{options.lease_seconds:g} s, extended every "
         f"{options.lease_seconds / 3:.3g} s; grace {options.grace_seconds:g} s",
         "wake-up": _wakeup(options, store),

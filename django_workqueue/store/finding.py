@@ -124,3 +124,20 @@ def paused_until(store: StoreCore, queue_name: str) -> datetime | None:
         name=queue_name, paused_until__gt=store.moment(None)
     )
     return rows.values_list("paused_until", flat=True).first()
+
+
+def front_tasks(store: StoreCore, lane: Lane, queue_name: str, *, limit: int) -> set[str]:
+    """Return the tasks of the first *limit* ready jobs of a queue, in the order of claiming.
+
+    Walks workqueue_live_ready, as a claim does, and reads so many rows however long the queue is.
+    """
+    q = store.quote
+    sql = (
+        f"SELECT DISTINCT {q('task')} FROM (SELECT {q('task')} "
+        f"FROM {q(LiveJob._meta.db_table)} WHERE {q('lane')} = %s AND {q('queue_name')} = %s "
+        f"AND {q('state')} = 'ready' "
+        f"ORDER BY {q('rank')}, {q('run_after')}, {q('id')} LIMIT {limit:d}) front"
+    )
+    with store.connection.cursor() as cursor:
+        cursor.execute(sql, [lane.value, queue_name])
+        return {row[0] for row in cursor.fetchall()}

@@ -11,6 +11,7 @@ from .. import conf, registry
 from ..announcing import tell_finished
 from ..claimer import Claimer
 from ..compat import TaskResult, TaskResultStatus
+from ..demand import Room
 from ..exceptions import Retry
 from ..executor import execute
 from ..flight import ENDS
@@ -102,7 +103,7 @@ def too_many(call: str, limit: str, what: str) -> AssertionError:
 
 def _next(store: BaseStore, claimer: Claimer) -> Job | None:
     taken: list[Job] = []
-    claimer.claim(1, taken.extend)
+    claimer.claim(Room(threads=1, coroutines=1, total=1), taken.extend)
     return taken[0] if taken else None
 
 

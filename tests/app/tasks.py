@@ -51,6 +51,11 @@ async def arun(name: str, *args: Any) -> Any:
     return await bodies[name](*args)
 
 
+@task(backoff=0, takes_context=True)
+async def arun_with_context(context: Context, name: str, *args: Any) -> Any:
+    return await bodies[name](context, *args)
+
+
 @django_task
 def add(a: int, b: int = 2) -> int:
     """Return the sum: declared as Django declares a task, without options of ours."""

@@ -15,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from django_workqueue.demand import Room
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.store import BaseStore, CancelAnswer
 from django_workqueue.threads import Executors
@@ -105,7 +106,7 @@ def test_o6_a_cancel_that_was_asked_and_then_an_unknown_task(store: BaseStore) -
     job_id = factories.insert(store, now=None, task="shop.tasks.not_here")
     worker = Worker(Options(threads=1, sweep=False, drain=True))
     with mock.patch.object(Executors, "start"):
-        worker._claim(room=1)
+        worker._claim(Room(1, 0, 1))
     assert store.cancel(job_id) == CancelAnswer.ASKED
     worker.run()
     result: Any = Result.objects.get(pk=job_id)

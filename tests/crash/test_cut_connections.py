@@ -16,6 +16,7 @@ from unittest import mock
 
 import pytest
 
+from django_workqueue.demand import Room
 from django_workqueue.ending import Ended
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.tasks import Context, Retry, Snooze, Terminal
@@ -232,7 +233,7 @@ def test_a_stop_gives_back_in_spite_of_a_cut_long_before_its_grace_is_over(
         enqueue(lambda context: None, starts)
     stopped.stop()
     with mock.patch.object(Executors, "start"):
-        stopped._claim(room=2)
+        stopped._claim(Room(2, 0, 2))
         began = time.monotonic()
         first = driver_faults.at(0, Moment.BEFORE)
         with driver_faults.driver(first, counts=not_a_helper) as driver:

@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from django_workqueue.demand import Room
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.store import BaseStore
 from django_workqueue.tasks import Context, Snooze
@@ -75,7 +76,7 @@ def test_g6_a_stop_is_no_attempt() -> None:
     enqueue(lambda context: None, max_attempts=1)
     worker = Worker(Options(threads=1, sweep=False))
     with mock.patch.object(Executors, "start"):
-        worker._claim(room=1)
+        worker._claim(Room(1, 0, 1))
         assert LiveJob.objects.get().attempt == 1
         worker.stop()
         worker.run()

@@ -11,13 +11,13 @@ from django.core.management.base import CommandError, CommandParser
 
 from django_workqueue import conf, registry, scheduler, schedules
 from django_workqueue.backend import WorkQueueBackend
-from django_workqueue.board import SLOTS_PER_EXECUTOR
 from django_workqueue.compat import task_backends
+from django_workqueue.demand import most_in_flight
 from django_workqueue.ending import Ended
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
-from django_workqueue.worker import Options, Parent, Worker
+from django_workqueue.worker import ASYNC_TASKS, Options, Parent, Worker
 
 from ..base import USAGE, WorkQueueCommand, schedules_refused
 from ..children import child_exit_code, child_of, exit_code, leave, spawn
@@ -42,6 +42,12 @@ class Command(WorkQueueCommand):
         )
         parser.add_argument(
             "--threads", type=count, default=4, help="Tasks that run at once (default: 4)."
+        )
+        parser.add_argument(
+            "--async-tasks",
+            type=count,
+            default=ASYNC_TASKS,
+            help="Coroutines that run at once, beside the threads (default: %(default)s).",
         )
         parser.add_argument(
             "--drain", action="store_true", help="End with exit code 0 when nothing is due."
@@ -84,6 +90,7 @@ class Command(WorkQueueCommand):
         options = Options(
             queues=self._queues(given["queues"]),
             threads=given["threads"],
+            async_tasks=given["async_tasks"],
             lease_seconds=self.checked_setting("LEASE_SECONDS", given["lease"]),
             poll_seconds=self.checked_setting("POLL_SECONDS", given["poll"]),
             grace_seconds=self.checked_setting("GRACE_SECONDS", given["grace"]),
@@ -128,7 +135,7 @@ class Command(WorkQueueCommand):
             return
         plan = Plan(
             processes=processes,
-            slots=options.threads * SLOTS_PER_EXECUTOR,
+            slots=most_in_flight(options.threads, options.async_tasks),
             queues=options.queues,
             lease_seconds=options.lease_seconds,
             grace_seconds=options.grace_seconds,

@@ -1,0 +1,81 @@
+"""Whether a queue holds tasks for threads, coroutines, or both, and which of them to ask for.
+
+A row does not say which kind its task is; the registry does. A queue of one kind is claimed from
+as it is. From a mixed one each kind is claimed by itself, by leaving out the tasks of the other:
+a worker whose threads are all busy still takes coroutines, and no more jobs than it can start.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from . import clock, registry
+from .job import Job
+from .states import Lane
+from .store import BaseStore
+from .store.finding import front_tasks
+
+FRONT: Final = 1_000
+"""How many jobs of the other kind a claim steps over at most."""
+PAUSE_SECONDS: Final = 0.1
+PAUSE_FACTOR: Final = 20.0
+"""A look that found none of a kind is not repeated for that many times as long as it took."""
+
+
+@dataclass(slots=True)
+class _Look:
+    # The last claim found as many as it asked for, and the next will find some.
+    full: bool = False
+    again_at: float = 0.0
+
+
+class Kinds:
+    """What one worker knows of the kinds of task in each queue."""
+
+    def __init__(self, store: BaseStore) -> None:
+        self._store = store
+        self._seen: dict[str, set[bool]] = {}
+        self._looks: dict[tuple[str, bool], _Look] = {}
+        self.passed_over_until = math.inf
+        """Infinite, or the monotonic time at which a kind that was not looked for is, first."""
+
+    def begin(self) -> None:
+        """Begin a pass over the queues."""
+        self.passed_over_until = math.inf
+
+    def of(self, queue_name: str) -> list[bool]:
+        """Return the kinds that jobs of a queue may be: whether they are coroutines."""
+        if not registry.has_coroutines():
+            return [False]
+        kinds = registry.kinds(queue_name) | self._seen.get(queue_name, set())
+        return sorted(kinds) or [False, True]
+
+    def note(self, queue_name: str, kind: bool, limit: int, jobs: Sequence[Job]) -> None:  # noqa: FBT001
+        """Note what a claim of at most *limit* jobs of one kind brought."""
+        self._seen.setdefault(queue_name, set()).update(job.is_async for job in jobs)
+        self._look(queue_name, kind).full = len(jobs) == limit
+
+    def worth(self, queue_name: str, kind: bool) -> bool:  # noqa: FBT001
+        """Tell whether a claim of one kind from a mixed queue will find some.
+
+        Otherwise it might step over a million jobs of the other kind, with locks in its hands.
+        """
+        look = self._look(queue_name, kind)
+        if look.full:
+            return True
+        began = clock.monotonic()
+        if began < look.again_at:
+            self.passed_over_until = min(self.passed_over_until, look.again_at)
+            return False
+        front = front_tasks(self._store, Lane.TASK, queue_name, limit=FRONT)
+        if any(registry.is_async(path) is kind for path in front):
+            return True
+        now = clock.monotonic()
+        look.again_at = now + max(PAUSE_FACTOR * (now - began), PAUSE_SECONDS)
+        return False
+
+    def _look(self, queue_name: str, kind: bool) -> _Look:  # noqa: FBT001
+        return self._looks.setdefault((queue_name, kind), _Look())
