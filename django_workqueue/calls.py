@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -58,8 +59,14 @@ def checked_name(what: str, name: Any) -> str:
             f"{what} must be a string of at most {NAME_LENGTH} characters, got {name!r:.80}.",
             path=what,
         )
-    payload.encode(name, max_bytes=4 * NAME_LENGTH + 2, root=what)
+    _check_characters(what, name)
     return name
+
+
+@functools.lru_cache(maxsize=4096)
+def _check_characters(what: str, name: str) -> None:
+    """Raise PayloadError for a name that cannot be stored; the few names there are, once each."""
+    payload.encode(name, max_bytes=4 * NAME_LENGTH + 2, root=what)
 
 
 def _unique_key(task: WorkQueueTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:

@@ -6,22 +6,18 @@ costs is shared by all of them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from ..models import Result
-from ..models.fields import to_database
 from ..states import ResultOutcome
 from .claiming import Claiming
+from .columns import bounded
 from .core import compiled, statement, transition
 from .records import Ack, Hold
 
-ACKS_PER_STATEMENT: Final = 200
-ACK_CHARACTERS: Final = 4_000_000
-"""Of values in one statement: servers have a largest packet, 16 MB where it is small."""
-
+ACK_COLUMNS: Final = ("id", "token", "value", "started_at")
 MOVED: Final = (
     "id",
     "lane",
@@ -48,7 +44,7 @@ class Acking(Claiming):
         A hold that is missing no longer held its job: nothing of it is written. All or none of
         the rest.
         """
-        groups = list(grouped(acks))
+        groups = groups_of(acks)
         if len(groups) == 1:
             return self._ack_group(groups[0], now)
         return self._ack_groups(groups, now)
@@ -82,10 +78,7 @@ class Acking(Claiming):
 
     @compiled
     def result_values_sql(self, job: str, given: str, now_sql: str) -> str:
-        """Return a result's values: from a row *job* of live jobs, and *given* with the outcome.
-
-        Has *now_sql* twice, with its parameters.
-        """
+        """Return a result's values: from a row *job* of live jobs, and *given* with the outcome."""
         q = self.quote
         values = [
             *(f"{job}.{q(name)}" for name in MOVED),
@@ -104,39 +97,22 @@ class Acking(Claiming):
         """Return SQL for the JSON text *array* with the text *item* at its end."""
         raise NotImplementedError  # pragma: no cover
 
-    def later_sql(self, moment: str, seconds: str) -> str:
-        """Return SQL for *moment* plus the number *seconds*; null where that is null."""
-        raise NotImplementedError  # pragma: no cover
-
     @property
     def result_table(self) -> str:
         return self.quote(Result._meta.db_table)
 
-    def given_json(self, acks: Sequence[Ack]) -> str:
-        """Return *acks* as one JSON text: arrays of id, token, value and start."""
-        vendor = self.connection.vendor
-        rows = [
-            (
-                str(self.dump_uuid(ack.claim.id)),
-                str(self.dump_uuid(ack.claim.token)),
-                ack.value,
-                None if ack.started_at is None else str(to_database(ack.started_at, vendor)),
-            )
-            for ack in acks
-        ]
-        return json.dumps(rows, ensure_ascii=False)
+    def ack_columns(self, acks: Sequence[Ack]) -> dict[str, list[Any]]:
+        """Return what a result takes from its ack, by column."""
+        return {
+            "id": [self.dump_uuid(ack.claim.id) for ack in acks],
+            "token": [self.dump_uuid(ack.claim.token) for ack in acks],
+            "value": [ack.value for ack in acks],
+            "started_at": [self.dump_moment(ack.started_at) for ack in acks],
+        }
 
 
-def grouped(acks: Sequence[Ack]) -> Iterator[Sequence[Ack]]:
-    """Yield *acks* by id, one for each hold, so that extender and settler lock in one order."""
+def groups_of(acks: Sequence[Ack]) -> list[Sequence[Ack]]:
+    """Return *acks* by id, one for each hold, so that extender and settler lock in one order."""
     by_hold = {ack.claim.hold: ack for ack in acks}
-    group: list[Ack] = []
-    characters = 0
-    for ack in sorted(by_hold.values(), key=lambda ack: ack.claim.id.int):
-        characters += len(ack.value)
-        if group and (len(group) == ACKS_PER_STATEMENT or characters > ACK_CHARACTERS):
-            yield group
-            group, characters = [], len(ack.value)
-        group.append(ack)
-    if group:
-        yield group
+    ordered = sorted(by_hold.values(), key=lambda ack: ack.claim.id.int)
+    return list(bounded(ordered, [len(ack.value) for ack in ordered]))

@@ -14,7 +14,8 @@ from .. import clock
 from ..models import LiveJob, Queue
 from ..models.fields import EncodedJSON, from_database
 from ..states import HeldReason, Lane, State
-from .core import StoreCore, compiled, statement
+from .columns import Columns
+from .core import compiled, statement
 from .records import CLAIM_COLUMNS, Claim, Hold
 
 BATCH: Final = 500
@@ -28,7 +29,7 @@ UUID_COLUMNS: Final = frozenset({"id", "token"})
 FLAG_COLUMNS: Final = frozenset({"suspect", "dead_letter", "atomic"})
 
 
-class Claiming(StoreCore):
+class Claiming(Columns):
     """The way of a job to a worker, and its stay there."""
 
     # What may be taken

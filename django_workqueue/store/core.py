@@ -71,8 +71,7 @@ def compiled(build: Callable[Concatenate[S, P], str]) -> Callable[Concatenate[S,
 
     @functools.wraps(build)
     def kept(store: S, /, *args: P.args, **kwargs: P.kwargs) -> str:
-        key = (build, args)
-        assert not kwargs, "a text is kept by positional arguments"
+        key = (build, args, *kwargs.items())
         text = store.texts.get(key)
         if text is None:
             text = store.texts[key] = build(store, *args, **kwargs)
@@ -127,6 +126,10 @@ class StoreCore:
 
     def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
         """Return SQL for the database's own clock; a moment in the form of MomentField."""
+        raise NotImplementedError  # pragma: no cover
+
+    def later_sql(self, moment: str, seconds: str) -> str:
+        """Return SQL for *moment* plus the number *seconds*; null where that is null."""
         raise NotImplementedError  # pragma: no cover
 
     def moment(self, now: datetime | None, offset_seconds: float = 0.0) -> Expression:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from ..models.fields import from_database, to_database
+from ..models.fields import from_database
 from ..states import HeldReason, State
-from .core import StoreCore, statement, transition
+from .columns import Columns, bounded
+from .core import compiled, statement, transition
 from .records import Inserted, NewJob
 
-ROWS_PER_STATEMENT: Final = 500
-"""Keeps a statement under SQLite's 32,766 and PostgreSQL's 65,535 parameters."""
-
-MOMENTS: Final = ("enqueued_at", "run_after", "expires_at")
 FACTS: Final = (
     "id",
     "lane",
@@ -42,7 +39,10 @@ FACTS: Final = (
     "atomic",
     "headers",
 )
+TIMES: Final = ("due", "delay", "expires")
+"""When it is due, if a moment was given; the seconds from then, or now, to both others."""
 CONSTANTS: Final = {
+    "suspect": "FALSE",
     "attempt": "0",
     "fence": "0",
     "worker_ids": "'[]'",
@@ -76,7 +76,7 @@ def state_of(job: NewJob) -> State:
     return State.SCHEDULED if later else State.READY
 
 
-class Inserting(StoreCore):
+class Inserting(Columns):
     """The start of a job's life."""
 
     def insert(
@@ -91,56 +91,99 @@ class Inserting(StoreCore):
         """
         if not jobs:
             return []
-        # In the order of the unique index: two transactions that insert A, B and B, A would wait
-        # for each other, and on MariaDB for the gaps between them too (O11).
-        ordered = sorted(jobs, key=lambda job: hash_of(job) or "")
-        insert = self._insert_batch if len(jobs) <= ROWS_PER_STATEMENT else self._insert_batches
-        written = {row.id: row for row in insert(ordered, now, wake=wake)}
+        if any(job.unique_key is not None for job in jobs):
+            # In the order of the unique index: two transactions that insert A, B and B, A would
+            # wait for each other, and on MariaDB for the gaps between them too (O11).
+            jobs_to_write: Sequence[NewJob] = sorted(jobs, key=lambda job: hash_of(job) or "")
+        else:
+            jobs_to_write = jobs
+        parts = list(bounded(jobs_to_write, [len(job.payload) for job in jobs_to_write]))
+        if len(parts) == 1:
+            rows = self._insert_batch(parts[0], now, wake=wake)
+        else:
+            rows = self._insert_batches(parts, now, wake=wake)
+        written = {row.id: row for row in rows}
         return [written[job.id] for job in jobs if job.id in written]
 
     @transition
     def _insert_batches(
-        self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
+        self, parts: Sequence[Sequence[NewJob]], now: datetime | None, *, wake: bool
     ) -> list[Inserted]:
-        starts = range(0, len(jobs), ROWS_PER_STATEMENT)
-        parts = [jobs[start : start + ROWS_PER_STATEMENT] for start in starts]
         return [row for part in parts for row in self._insert_batch(part, now, wake=wake)]
 
     @statement
     def _insert_batch(
         self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
     ) -> list[Inserted]:
-        rows, params = [], []
-        for job in jobs:
-            row, row_params = self._insert_row(job, now)
-            rows.append(row)
-            params += row_params
-        columns = [*FACTS, "suspect", *CONSTANTS, *MOMENTS]
-        sql = (
-            f"INSERT INTO {self.live_table} "
-            f"({', '.join(map(self.quote, columns))}) VALUES {', '.join(rows)} "
-            f"{self.on_conflict_sql()}"
-        )
-        columns_read = (
-            f"{self.quote('id')}, {self.read_moment_sql(self.quote('enqueued_at'))}, "
-            f"{self.read_moment_sql(self.quote('run_after'))}"
-        )
+        now_sql, params = self.named_now_sql(now)
+        names = (*FACTS, *TIMES)
+        columns = dict(zip(names, zip(*map(self._row, jobs), strict=True), strict=True))
+        # What all rows of the statement share is said once.
+        shared = {
+            name: values[0]
+            for name, values in columns.items()
+            if len(jobs) == 1 or (name != "id" and values.count(values[0]) == len(jobs))
+        }
+        differing = {name: columns[name] for name in columns if name not in shared}
+        if differing:
+            params |= self.given_params(differing)
+        unset = tuple(name for name in TIMES if name in shared and not shared[name])
+        sql = self._insert_sql(now_sql, tuple(differing), unset)
         ids = [self.dump_uuid(job.id) for job in jobs]
-        rows_written = self.insert_rows(sql, params, columns_read, ids, wake=wake)
-        return [self._inserted(row) for row in rows_written]
+        rows = self.insert_rows(sql, params | shared, self._written_sql(), ids, wake=wake)
+        return [self._inserted(row) for row in rows]
+
+    @compiled
+    def _written_sql(self) -> str:
+        names = ("enqueued_at", "run_after")
+        moments = (self.read_moment_sql(self.quote(name)) for name in names)
+        return ", ".join([self.quote("id"), *moments])
+
+    @compiled
+    def _insert_sql(self, now_sql: str, differing: tuple[str, ...], unset: tuple[str, ...]) -> str:
+        """Return an INSERT of any number of rows with *differing* columns, the others shared.
+
+        *unset* are those of TIMES that no row has.
+        """
+        q = self.quote
+        source = {
+            name: f"given.{q(name)}" if name in differing else f"%({name})s"
+            for name in (*FACTS, *TIMES)
+        }
+        due = now_sql if "due" in unset else f"COALESCE({source['due']}, {now_sql})"
+        run_after = due if "delay" in unset else self.later_sql(due, source["delay"])
+        expires = "NULL" if "expires" in unset else self.later_sql(due, source["expires"])
+        values = {
+            **{name: source[name] for name in FACTS},
+            **CONSTANTS,
+            "enqueued_at": now_sql,
+            "run_after": run_after,
+            "expires_at": expires,
+        }
+        listed = ", ".join(values.values())
+        # WHERE, without which SQLite would take ON CONFLICT for part of a join.
+        rows = f"SELECT {listed} FROM {self.given_sql(differing)} WHERE 1 = 1"
+        return (
+            f"INSERT INTO {self.live_table} ({', '.join(map(q, values))}) "
+            f"{rows if differing else f'VALUES ({listed})'} {self.on_conflict_sql()}"
+        )
 
     def insert_rows(
-        self, sql: str, params: Sequence[Any], columns: str, ids: Sequence[Any], *, wake: bool
+        self, sql: str, params: Mapping[str, Any], columns: str, ids: Sequence[Any], *, wake: bool
     ) -> list[tuple[Any, ...]]:
         """Run an INSERT of rows with *ids*; return *columns* of those that were written."""
         with self.connection.cursor() as cursor:
-            cursor.execute(self.insert_sql(f"{sql} RETURNING {columns}", wake=wake), params)
+            # Mapping: Django's stubs know no parameters by name.
+            named: Any = params
+            cursor.execute(self.insert_sql(f"{sql} RETURNING {columns}", wake=wake), named)
             return list(cursor.fetchall())
 
-    def _insert_row(self, job: NewJob, now: datetime | None) -> tuple[str, list[Any]]:
-        vendor = self.connection.vendor
+    def _row(self, job: NewJob) -> tuple[Any, ...]:
+        """Return the values of FACTS and TIMES."""
         key = job.unique_key
-        facts = [
+        behind = is_behind(job)
+        delay = job.delay_seconds if job.run_after is None else 0.0
+        return (
             self.dump_uuid(job.id),
             job.lane.value,
             job.queue_name,
@@ -150,7 +193,7 @@ class Inserting(StoreCore):
             job.payload,
             -job.priority,
             state_of(job).value,
-            HeldReason.KEY.value if is_behind(job) else "",
+            HeldReason.KEY.value if behind else "",
             job.max_attempts,
             key or "",
             "" if key is None else job.unique_while,
@@ -158,25 +201,16 @@ class Inserting(StoreCore):
             job.order_key,
             job.seq,
             job.schedule,
-            None if job.scheduled_for is None else to_database(job.scheduled_for, vendor),
+            self.dump_moment(job.scheduled_for),
             job.timeout,
             job.result_ttl,
             job.dead_letter,
             job.atomic,
             job.headers,
-            False,
-        ]
-        moments: list[str] = []
-        params: list[Any] = []
-        due = now if job.run_after is None else job.run_after
-        delay = job.delay_seconds if job.run_after is None else 0.0
-        expires = None if job.expires_seconds is None else delay + job.expires_seconds
-        for base, offset in ((now, 0.0), (due, delay), (due, expires)):
-            sql, sql_params = ("NULL", []) if offset is None else self.now_sql(base, offset)
-            moments.append(sql)
-            params += sql_params
-        row = ", ".join([*["%s"] * len(facts), *CONSTANTS.values(), *moments])
-        return f"({row})", facts + params
+            self.dump_moment(job.run_after),
+            delay,
+            None if job.expires_seconds is None else delay + job.expires_seconds,
+        )
 
     def insert_sql(self, statement: str, *, wake: bool) -> str:
         """Return *statement* such that it wakes waiting workers too, where the database can."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -13,12 +13,25 @@ from django.db.models import Model, QuerySet
 
 from ..models import OutboxKey, Queue
 from ..states import Lane
+from .acking import ACK_COLUMNS
 from .base import BaseStore
+from .columns import KINDS
 from .core import M, compiled, error_codes, statement
 from .records import Ack, Hold
 
 RUN_SAVEPOINT: Final = "workqueue_run"
 NO_SUCH_SAVEPOINT: Final = 1305
+
+
+JSON_TYPES: Final = {
+    # ASCII gives way to any other; two collations of one character set are not compared at all.
+    "uuid": "CHAR(36) CHARACTER SET ascii",
+    "text": "LONGTEXT CHARACTER SET utf8mb4",
+    "whole": "BIGINT",
+    "number": "DOUBLE",
+    "flag": "BOOLEAN",
+    "moment": "DATETIME(6)",
+}
 
 
 class MySQLStore(BaseStore):
@@ -67,21 +80,29 @@ class MySQLStore(BaseStore):
     def on_conflict_sql(self) -> str:
         # INSERT IGNORE would hide every other error of the row too. A key that is taken leaves its
         # holder as it was; an id that is taken becomes NULL, which the column refuses.
-        q = self.quote
+        q, live = self.quote, self.live_table
         return (
-            f"ON DUPLICATE KEY UPDATE {q('id')} = "
-            f"IF({q('unique_hash')} = VALUES({q('unique_hash')}), {q('id')}, NULL)"
+            f"ON DUPLICATE KEY UPDATE {live}.{q('id')} = "
+            f"IF({live}.{q('unique_hash')} = VALUES({q('unique_hash')}), {live}.{q('id')}, NULL)"
         )
 
+    def given_sql(self, names: Sequence[str]) -> str:
+        columns = ", ".join(
+            f"{self.quote(name)} {JSON_TYPES[KINDS.get(name, 'text')]} PATH '$[{place}]'"
+            for place, name in enumerate(names)
+        )
+        return f"JSON_TABLE(%(given)s, '$[*]' COLUMNS ({columns})) AS given"
+
     def insert_rows(
-        self, sql: str, params: Sequence[Any], columns: str, ids: Sequence[Any], *, wake: bool
+        self, sql: str, params: Mapping[str, Any], columns: str, ids: Sequence[Any], *, wake: bool
     ) -> list[tuple[Any, ...]]:
         if self.connection.features.can_return_rows_from_bulk_insert:
             # The row of a taken key is its holder's, and told by its id.
             return super().insert_rows(sql, params, columns, ids, wake=wake)
         # One transaction: once committed, a row may be claimed and finished before it is read.
         with self.together(), self.connection.cursor() as cursor:
-            cursor.execute(sql, params)
+            named: Any = params
+            cursor.execute(sql, named)
             cursor.execute(
                 f"SELECT {columns} FROM {self.live_table} "
                 f"WHERE {self.quote('id')} IN ({places(ids)})",
@@ -222,16 +243,17 @@ class MySQLStore(BaseStore):
     def ack_rows(
         self, acks: Sequence[Ack], now: datetime | None, *, keep_results: bool
     ) -> list[tuple[Any, ...]]:
-        now_sql, now_params = self.now_sql(now)
+        now_sql, params = self.named_now_sql(now)
         with transaction.atomic(using=self.alias, savepoint=False):
             rows = self._lock_held([ack.claim.hold for ack in acks])
             if not rows:
                 return rows
             held = {self.load_uuid(row[0]) for row in rows}
             if keep_results:
-                given = self.given_json([ack for ack in acks if ack.claim.id in held])
+                kept = [ack for ack in acks if ack.claim.id in held]
+                named: Any = params | self.given_params(self.ack_columns(kept))
                 with self.connection.cursor() as cursor:
-                    cursor.execute(self._keep_sql(now_sql), [*now_params, *now_params, given])
+                    cursor.execute(self._keep_sql(now_sql), named)
             # The form for several tables: the other takes no index hint on MySQL.
             table = f"{self.live_table} FORCE INDEX (PRIMARY)"
             self._write_held(f"DELETE {self.live_table} FROM {table}", [], rows)
@@ -240,16 +262,12 @@ class MySQLStore(BaseStore):
     @compiled
     def _keep_sql(self, now_sql: str) -> str:
         # STRAIGHT_JOIN: the given first, each to be found by its primary key. A row with an old
-        # token is no match: the group may hold an older claim of the same job. ASCII gives way to
-        # any other column; two collations of one character set are not compared at all.
-        q, name = self.quote, "CHAR(36) CHARACTER SET ascii"
+        # token is no match: the group may hold an older claim of the same job.
+        q = self.quote
         return (
             f"INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
             f"SELECT {self.result_values_sql('job', 'given', now_sql)} "
-            f"FROM JSON_TABLE(%s, '$[*]' COLUMNS ({q('id')} {name} PATH '$[0]', "
-            f"{q('token')} {name} PATH '$[1]', "
-            f"{q('value')} LONGTEXT CHARACTER SET utf8mb4 PATH '$[2]', "
-            f"{q('started_at')} DATETIME(6) PATH '$[3]')) AS given "
+            f"FROM {self.given_sql(ACK_COLUMNS)} "
             f"STRAIGHT_JOIN {self.live_table} AS job FORCE INDEX (PRIMARY) "
             f"ON job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
             f"WHERE job.{q('state')} = 'running' AND NOT (job.{q('result_ttl')} <=> 0)"

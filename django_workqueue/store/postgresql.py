@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
 from django.db import DatabaseError
 
 from ..models import LiveJob
-from .acking import MOVED
+from .acking import ACK_COLUMNS, MOVED
 from .base import BaseStore
+from .columns import KINDS
 from .core import compiled, error_codes
 from .records import Ack, Hold
 
@@ -24,6 +25,16 @@ CHANNEL: Final = "workqueue"
 
 NOTIFICATIONS_FULL: Final = "54000"
 """The SQLSTATE of a notification that the server has no room for."""
+
+
+ARRAYS: Final = {
+    "uuid": "uuid",
+    "text": "text",
+    "whole": "bigint",
+    "number": "double precision",
+    "flag": "boolean",
+    "moment": "timestamptz",
+}
 
 
 class PostgreSQLStore(BaseStore):
@@ -44,8 +55,17 @@ class PostgreSQLStore(BaseStore):
         # Without USE_TZ, psycopg would return the session's local time with the zone cut off.
         return f"({sql} AT TIME ZONE 'UTC')"
 
+    def given_sql(self, names: Sequence[str]) -> str:
+        arrays = ", ".join(
+            f"%(given_{name})s::{ARRAYS[KINDS.get(name, 'text')]}[]" for name in names
+        )
+        return f"unnest({arrays}) AS given ({', '.join(map(self.quote, names))})"
+
+    def given_params(self, columns: Mapping[str, Sequence[Any]]) -> dict[str, str]:
+        return {f"given_{name}": as_array(values) for name, values in columns.items()}
+
     def insert_rows(
-        self, sql: str, params: Sequence[Any], columns: str, ids: Sequence[Any], *, wake: bool
+        self, sql: str, params: Mapping[str, Any], columns: str, ids: Sequence[Any], *, wake: bool
     ) -> list[tuple[Any, ...]]:
         try:
             return super().insert_rows(sql, params, columns, ids, wake=wake)
@@ -96,25 +116,16 @@ class PostgreSQLStore(BaseStore):
     ) -> list[tuple[Any, ...]]:
         # One statement, whatever the group: arrays have no limit of parameters, and a part that
         # is refused is refused alone. The rows are locked by id before any is deleted.
-        now_sql, now_params = self.now_sql(now)
-        given: list[Any] = [
-            as_array(ack.claim.id.hex for ack in acks),
-            as_array(ack.claim.token.hex for ack in acks),
-            [ack.value for ack in acks],
-            as_array(
-                "NULL" if ack.started_at is None else f'"{ack.started_at.isoformat()}"'
-                for ack in acks
-            ),
-        ]
-        kept = [*now_params, *now_params] if keep_results else []
+        now_sql, params = self.named_now_sql(now)
+        params |= self.given_params(self.ack_columns(acks))
+        named: Any = params
         with self.connection.cursor() as cursor:
-            cursor.execute(self._ack_sql(now_sql, keep_results), [*given, *kept])
+            cursor.execute(self._ack_sql(now_sql, keep_results=keep_results), named)
             return list(cursor.fetchall())
 
     @compiled
-    def _ack_sql(self, now_sql: str, keep_results: bool) -> str:  # noqa: FBT001  # a part of the key
+    def _ack_sql(self, now_sql: str, *, keep_results: bool) -> str:
         q, live = self.quote, self.live_table
-        names = ", ".join(map(q, ("id", "token", "value", "started_at")))
         facts = (*MOVED, "attempt", "worker_ids", "worker_id", "result_ttl")
         returned = ", ".join(f"job.{q(name)}" for name in facts)
         kept = (
@@ -123,8 +134,7 @@ class PostgreSQLStore(BaseStore):
             f"WHERE {q('result_ttl')} IS DISTINCT FROM 0) "
         )
         return (
-            f"WITH given AS (SELECT * FROM unnest(%s::uuid[], %s::uuid[], %s::text[], "
-            f"%s::timestamptz[]) AS given ({names})), "
+            f"WITH given AS (SELECT * FROM {self.given_sql(ACK_COLUMNS)}), "
             f"held AS MATERIALIZED (SELECT given.* FROM {live} AS job JOIN given "
             f"ON job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
             f"WHERE job.{q('state')} = 'running' ORDER BY job.{q('id')} FOR UPDATE OF job), "
@@ -178,6 +188,15 @@ class PostgreSQLStore(BaseStore):
         return sql, [*params, *params]
 
 
-def as_array(texts: Iterable[str]) -> str:
-    """Return an array's literal of *texts* that need no quoting."""
-    return f"{{{','.join(texts)}}}"
+def as_array(values: Iterable[Any]) -> str:
+    """Return the literal of an array: one text, where a driver would quote value by value."""
+    return f"{{{','.join(map(quoted, values))}}}"
+
+
+def quoted(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    text = str(value)
+    if "\\" in text or '"' in text:
+        text = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import F, QuerySet
 
 from ..models import OutboxKey
+from .acking import ACK_COLUMNS
 from .base import BaseStore
 from .core import compiled
 from .records import Ack
@@ -65,49 +66,46 @@ class SQLiteStore(BaseStore):
     ) -> list[tuple[Any, ...]]:
         # A text for any number of jobs, so that it is compiled once. The results first: the first
         # statement takes the write lock, and until the end nobody else changes a row.
-        given = self.given_json(acks)
-        now_sql, now_params = self.now_sql(now)
+        now_sql, now_params = self.named_now_sql(now)
+        params: Any = self.given_params(self.ack_columns(acks))
         with (
             transaction.atomic(using=self.alias, savepoint=False),
             self.connection.cursor() as cursor,
         ):
             if keep_results:
-                cursor.execute(self._keep_sql(now_sql), [*now_params, given])
-            cursor.execute(self._finish_sql(), [given])
+                cursor.execute(self._keep_sql(now_sql), params | now_params)
+            cursor.execute(self._finish_sql(), params)
             return list(cursor.fetchall())
-
-    @compiled
-    def _given_sql(self, *more: str) -> str:
-        columns = [
-            f"json_extract({self.quote('value')}, '$[{place}]') AS {self.quote(name)}"
-            for place, name in enumerate(("id", "token", "value", "started_at"))
-        ]
-        return (
-            f"WITH given AS MATERIALIZED (SELECT {', '.join([*columns, *more])} FROM json_each(%s))"
-        )
 
     @compiled
     def _keep_sql(self, now_sql: str) -> str:
         # CROSS JOIN: the given first, each to be found by its primary key.
         q = self.quote
         return (
-            f"{self._given_sql(f'{now_sql} AS finished')} "
             f"INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
-            f"SELECT {self.result_values_sql('job', 'given', 'given.finished')} "
-            f"FROM given CROSS JOIN {self.live_table} AS job WHERE job.{q('id')} = given.{q('id')} "
-            f"AND job.{q('token')} = given.{q('token')} AND job.{q('state')} = 'running' "
-            f"AND job.{q('result_ttl')} IS NOT 0"
+            f"SELECT {self.result_values_sql('job', 'given', now_sql)} "
+            f"FROM {self.given_sql(ACK_COLUMNS)} CROSS JOIN {self.live_table} AS job "
+            f"WHERE job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
+            f"AND job.{q('state')} = 'running' AND job.{q('result_ttl')} IS NOT 0"
         )
 
     @compiled
     def _finish_sql(self) -> str:
         q = self.quote
+        given = self.given_sql(("id", "token"))
         return (
-            f"{self._given_sql()} DELETE FROM {self.live_table} "
-            f"WHERE {q('id')} IN (SELECT {q('id')} FROM given) AND {q('state')} = 'running' "
-            f"AND ({q('id')}, {q('token')}) IN (SELECT {q('id')}, {q('token')} FROM given) "
+            f"DELETE FROM {self.live_table} "
+            f"WHERE {q('id')} IN (SELECT {q('id')} FROM {given}) AND {q('state')} = 'running' "
+            f"AND ({q('id')}, {q('token')}) IN (SELECT {q('id')}, {q('token')} FROM {given}) "
             f"RETURNING {q('id')}, {q('token')}"
         )
+
+    def given_sql(self, names: Sequence[str]) -> str:
+        columns = (
+            f"json_extract({self.quote('value')}, '$[{place}]') AS {self.quote(name)}"
+            for place, name in enumerate(names)
+        )
+        return f"(SELECT {', '.join(columns)} FROM json_each(%(given)s)) AS given"
 
     def appended_sql(self, array: str, item: str) -> str:
         return f"json_insert({array}, '$[#]', {item})"

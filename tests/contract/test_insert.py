@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from django_workqueue.states import Lane
 from django_workqueue.store import BaseStore
@@ -204,3 +206,55 @@ def test_an_insert_rolls_back_with_its_transaction(store: BaseStore) -> None:
     with pytest.raises(LookupError):
         failing()
     assert set(rows()["live"]) == {kept}
+
+
+ODD = 'a "quoted" \\ back{slash},NULL é😀'
+
+
+def different(number: int) -> dict[str, Any]:
+    """Return options of a job of which every one is another than those of the next."""
+    odd = number % 2 == 0
+    return {
+        "payload": json.dumps(f"{number} \0 {ODD if odd else ''}", ensure_ascii=odd),
+        "queue_name": f"q{number} {ODD}",
+        "task": "NULL" if odd else "",
+        "kind": ODD if odd else "",
+        "backend": f"b{number}",
+        "priority": number - 1,
+        "run_after": at(number + 0.000001) if number == 1 else None,
+        "delay_seconds": float(number) if odd else 0.0,
+        "expires_seconds": None if odd else 0.5 + number,
+        "max_attempts": number + 1,
+        "unique_key": None if odd else f"key {ODD}",
+        "unique_while": "live" if odd else "queued",
+        "order_key": f"o{number}",
+        "seq": None if odd else number,
+        "schedule": ODD if odd else "nightly",
+        "scheduled_for": None if odd else at(-number),
+        "timeout": None if odd else 1.25 * number,
+        "result_ttl": 0.0 if odd else None,
+        "dead_letter": odd,
+        "atomic": not odd,
+        "headers": f'{{"n":{number}}}' if odd else "{}",
+    }
+
+
+def test_rows_of_one_statement_are_as_those_of_many(store: BaseStore) -> None:
+    options = [different(number) for number in range(4)]
+    together = [new_job(**each) for each in options]
+    assert [row.id for row in store.insert(together, now=T0)] == [job.id for job in together]
+    for job, each in zip(together, options, strict=True):
+        # Under other keys, which are free.
+        key = each["unique_key"]
+        apart = insert(store, **each | {"unique_key": key and f"{key}!"})
+        own = {"id", "unique_key", "unique_hash"}
+        one, other = row(job.id), row(apart)
+        assert {name for name in one if one[name] != other[name]} <= own
+        assert one["unique_key"] == (key or "")
+
+
+def test_a_call_is_split_where_its_texts_are_long(store: BaseStore) -> None:
+    jobs = [new_job(payload=f'"{"x" * 1_000_000}"') for _ in range(9)]
+    with CaptureQueriesContext(connection) as queries:
+        assert len(store.insert(jobs, now=T0)) == 9
+    assert len([each for each in queries if "INSERT INTO" in each["sql"]]) == 3
