@@ -13,13 +13,14 @@ import django
 from django.apps import apps
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
-from django.db import NotSupportedError, connections
+from django.db import NotSupportedError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.module_loading import import_string
 
 from . import conf, cron
 from .exceptions import UnsupportedDatabase, WorkQueueError
-from .store import get_store, queue_alias
+from .models import LiveJob
+from .store import STORES, get_store, queue_alias
 
 TAG: Final = "workqueue"
 BACKEND: Final = "django_workqueue.backend.WorkQueueBackend"
@@ -34,10 +35,12 @@ IDS: Final = {
     "workqueue.E007": "The queue's database server is older than what is supported.",
     "workqueue.E008": "The queue's database server lacks `SKIP LOCKED`.",
     "workqueue.E009": "A schedule that code declares is refused.",
+    "workqueue.E010": "`OUTBOX_DATABASES` names a database that cannot have the tables.",
     "workqueue.W001": "No alias in `TASKS` uses the queue's backend.",
     "workqueue.W002": "The queue's SQLite database is used with deferred transactions.",
     "workqueue.W003": "Django is below 6.0 and `django_tasks` is not in `INSTALLED_APPS`.",
     "workqueue.W004": "There is no time zone data.",
+    "workqueue.W005": "The queue is in another database than data of the project.",
 }
 """Every id that a check of this module can give, and what it means."""
 
@@ -68,6 +71,8 @@ def register() -> None:
         check_store,
         check_transactions,
         check_schedules,
+        check_outbox,
+        check_data,
     ):
         checks.register(check, TAG)
     # Not under TAG: a check that is asked for by a tag is given every alias since Django 6.1.
@@ -169,6 +174,57 @@ def check_schedules(**kwargs: Any) -> Messages:
         hint = "Install them: pip install tzdata, or the package tzdata of the system."
         messages.append(checks.Warning(message, hint=hint, id="workqueue.W004"))
     return messages
+
+
+def check_outbox(**kwargs: Any) -> Messages:
+    """Report a database named in OUTBOX_DATABASES that has no store, or may not have the tables."""
+    if conf.current_problems() or not conf.is_given("OUTBOX_DATABASES"):
+        return []
+    found: Messages = []
+    for alias in conf.current().outbox_databases:
+        name = f'{conf.NAME}["OUTBOX_DATABASES"]'
+        vendor = connections[alias].vendor
+        if vendor not in STORES:
+            got = f"{alias!r} of the kind {vendor!r}, which has none"
+        elif not router.allow_migrate_model(alias, LiveJob):
+            got = f"{alias!r}, where a router lets the app's tables not be made"
+        else:
+            continue
+        message = f"{name} must name databases that can have the outbox's tables, got {got}."
+        hint = "Remove the alias, or let allow_migrate() of the router return True for it."
+        found.append(checks.Error(message, hint=hint, id="workqueue.E010"))
+    return found
+
+
+def check_data(**kwargs: Any) -> Messages:
+    """Warn where models are written to another database than the queue's, once for each.
+
+    Not for one that OUTBOX_DATABASES names: who wrote that knows of outbox.enqueue().
+    """
+    if conf.current_problems():
+        return []
+    home, known = queue_alias(), set()
+    if conf.is_given("OUTBOX_DATABASES"):
+        known = set(conf.current().outbox_databases)
+    elsewhere: dict[str, set[str]] = {}
+    for model in apps.get_models():
+        label, alias = model._meta.app_label, router.db_for_write(model)
+        if label != LiveJob._meta.app_label and alias not in {home, *known}:
+            elsewhere.setdefault(alias, set()).add(label)
+    return [_other_data(home, alias, sorted(labels)) for alias, labels in elsewhere.items()]
+
+
+def _other_data(home: str, alias: str, labels: list[str]) -> checks.Warning:
+    message = (
+        f"Jobs are part of the transaction of the queue's database, {home!r}, and data of "
+        f"{', '.join(labels)} is written to {alias!r}: a plain enqueue() inside "
+        f"atomic(using={alias!r}) commits by itself."
+    )
+    hint = (
+        f"Enqueue there with django_workqueue.outbox.enqueue(task, …, using={alias!r}), and name "
+        f'{alias!r} in {conf.NAME}["OUTBOX_DATABASES"], which ends this warning.'
+    )
+    return checks.Warning(message, hint=hint, id="workqueue.W005")
 
 
 def check_server(*, databases: Sequence[str] | None = None, **kwargs: Any) -> Messages:

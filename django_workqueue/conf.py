@@ -247,6 +247,11 @@ def current() -> Settings:
     return parsed
 
 
+def is_given(key: str) -> bool:
+    """Tell whether the project sets *key*, be it to its default."""
+    return key in _raw()
+
+
 def _raw() -> Any:
     return getattr(django_settings, NAME, {})
 

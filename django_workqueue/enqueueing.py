@@ -14,6 +14,7 @@ from .exceptions import UniqueKeyTaken
 from .states import State
 from .store import BaseStore, Inserted, NewJob, get_store
 from .store.inserting import unique_hash
+from .transactions import warn_of_other
 
 CONFLICT_ROUNDS: Final = 5
 
@@ -36,6 +37,8 @@ def enqueue(job: NewJob, on_conflict: OnConflict) -> Placed:
     """
     store = get_store()
     alone = not store.connection.in_atomic_block
+    if alone:
+        warn_of_other(store.alias, job.task)
     written = store.insert([job], wake=alone and conf.current().notify)
     if not alone:
         wakeup.notify(store)
@@ -51,6 +54,8 @@ def place(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
 def enqueue_many(jobs: Sequence[NewJob], on_conflict: OnConflict) -> list[Placed]:
     """Write *jobs* in bounded statements, all or none; return what became of each, in order."""
     store = get_store()
+    if jobs and not store.connection.in_atomic_block:
+        warn_of_other(store.alias, jobs[0].task)
     with transaction.atomic(using=store.alias):
         wakeup.notify(store)
         written = {row.id: row for row in store.insert(jobs)}

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import TYPE_CHECKING, Any
 
 from django.db import connections
 
 from .exceptions import InTransaction, NotInTransaction
+
+if TYPE_CHECKING:
+    from django.db.backends.base.base import BaseDatabaseWrapper
+
+logger = logging.getLogger("django_workqueue")
+
+_warned = False
 
 
 def refuse_open(alias: str, call: str, reason: str) -> None:
@@ -16,9 +24,7 @@ def refuse_open(alias: str, call: str, reason: str) -> None:
     ``atomic(durable=True)``.
     """
     connection = connections[alias]
-    blocks = connection.atomic_blocks
-    is_open = any(not getattr(block, "_from_testcase", False) for block in blocks)
-    if is_open or (not connection.in_atomic_block and not connection.get_autocommit()):
+    if _is_open(connection) or (not connection.in_atomic_block and not connection.get_autocommit()):
         raise InTransaction(
             f"{call} must commit by itself, got an open transaction on {alias!r}: {reason}. "
             "Call it outside of atomic(); in a view under ATOMIC_REQUESTS, decorate the view "
@@ -43,6 +49,32 @@ def require_open(alias: str, call: str) -> None:
         f"transaction.atomic(using={alias!r}), together with the writes that it tells of; nothing "
         "was written."
     )
+
+
+def warn_of_other(alias: str, task: str) -> None:
+    """Warn, once a process, of an enqueue outside of the transaction that its caller is in."""
+    global _warned
+    if _warned:
+        return
+    for connection in connections.all(initialized_only=True):
+        if connection.alias != alias and _is_open(connection):
+            _warned = True
+            logger.warning(
+                "%s was enqueued in %r inside a transaction on %r, and commits without it: use "
+                "django_workqueue.outbox.enqueue(task, ..., using=%r). Said once a process.",
+                task,
+                alias,
+                connection.alias,
+                connection.alias,
+                stack_info=True,
+            )
+            return
+
+
+def _is_open(connection: BaseDatabaseWrapper) -> bool:
+    """Tell whether a caller has a transaction open; that of Django's TestCase does not count."""
+    blocks = connection.atomic_blocks
+    return any(not getattr(block, "_from_testcase", False) for block in blocks)
 
 
 def reopen(alias: str) -> None:

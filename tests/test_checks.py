@@ -31,6 +31,8 @@ ALL = (
     checks.check_tasks,
     checks.check_store,
     checks.check_transactions,
+    checks.check_outbox,
+    checks.check_data,
     checks.check_server,
     checks.check_schedules,
 )
@@ -301,6 +303,49 @@ def test_only_the_queues_own_database_is_judged(options: dict[str, Any]) -> None
 
     with override_settings(WORKQUEUE={"DATABASE": "other"}):
         assert checks.check_transactions() == []
+
+
+class QueueElsewhere:
+    """Sends the app workqueue to "other", and keeps it from everywhere else."""
+
+    def db_for_write(self, model: Any, **hints: Any) -> str | None:
+        return "other" if model._meta.app_label == "workqueue" else None
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return db == "other" if app_label == "workqueue" else None
+
+
+def test_data_in_another_database_than_the_queue_is_warned_of_until_its_outbox_is_named() -> None:
+    with override_settings(WORKQUEUE={"DATABASE": "other"}):
+        (message,) = shown(checks.check_data())
+    assert message == (
+        "workqueue.W005",
+        "Jobs are part of the transaction of the queue's database, 'other', and data of admin, "
+        "auth, contenttypes, sessions is written to 'default': a plain enqueue() inside "
+        "atomic(using='default') commits by itself.",
+        "Enqueue there with django_workqueue.outbox.enqueue(task, …, using='default'), and name "
+        "'default' in WORKQUEUE[\"OUTBOX_DATABASES\"], which ends this warning.",
+    )
+    with override_settings(WORKQUEUE={"DATABASE": "other", "OUTBOX_DATABASES": ["default"]}):
+        assert checks.check_data() == []
+    with override_settings(DATABASE_ROUTERS=[QueueElsewhere()]):
+        assert [each.id for each in checks.check_data()] == ["workqueue.W005"]
+    assert checks.check_data() == []
+
+
+def test_an_outbox_without_tables_is_an_error_where_it_was_asked_for() -> None:
+    with override_settings(DATABASE_ROUTERS=[QueueElsewhere()]):
+        assert checks.check_outbox() == []  # The default names "default" for everybody.
+        with override_settings(WORKQUEUE={"OUTBOX_DATABASES": ["other", "default"]}):
+            assert shown(checks.check_outbox()) == [
+                (
+                    "workqueue.E010",
+                    'WORKQUEUE["OUTBOX_DATABASES"] must name databases that can have the '
+                    "outbox's tables, got 'default', where a router lets the app's tables not be "
+                    "made.",
+                    "Remove the alias, or let allow_migrate() of the router return True for it.",
+                )
+            ]
 
 
 @pytest.mark.django_db

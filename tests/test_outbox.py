@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,9 +11,13 @@ from django.db import transaction
 
 from django_workqueue import outbox
 from django_workqueue.exceptions import NotInTransaction, PayloadError
-from django_workqueue.models import LiveJob, OutboxKey
+from django_workqueue.models import LiveJob, OutboxKey, Seen
 from django_workqueue.outbox import Message
+from django_workqueue.store import Ack, get_store
+from django_workqueue.store.sweeping import SEEN_MARGIN_SECONDS
 from tests import jobs
+from tests.outboxes import claim
+from tests.threads import together
 
 pytestmark = pytest.mark.usefixtures("own_destinations")
 real = pytest.mark.usefixtures("transactional_db")
@@ -169,3 +174,112 @@ def test_a_name_is_one_handler() -> None:
     outbox.destination("mail")(first)  # Its module was loaded again.
     with pytest.raises(ValueError, match=r"name must be that of no other destination than .*first"):
         outbox.destination("mail")(second)
+
+
+# A plain enqueue beside the data's transaction
+
+
+@pytest.fixture
+def unwarned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody was warned in this process before."""
+    monkeypatch.setattr("django_workqueue.transactions._warned", False)
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.usefixtures("two_databases", "unwarned")
+def test_a_plain_enqueue_in_another_transaction_is_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = jobs.app
+    with transaction.atomic(using="other"), transaction.atomic():
+        app.echo.enqueue(1)  # Part of a transaction of the queue's database too.
+    app.echo.enqueue(2)
+    assert jobs.logged(caplog) == []
+    with transaction.atomic(using="other"):
+        app.echo.enqueue(3)
+        app.echo.enqueue(4)
+        app.echo.enqueue_many([((5,), {})])
+    assert jobs.logged(caplog) == [
+        "tests.app.tasks.echo was enqueued in 'default' inside a transaction on 'other', and "
+        "commits without it: use django_workqueue.outbox.enqueue(task, ..., using='other'). Said "
+        "once a process."
+    ]
+    assert "test_outbox.py" in caplog.text
+
+
+@pytest.mark.django_db(databases=["default", "other"])
+@pytest.mark.usefixtures("unwarned")
+def test_the_transaction_of_a_test_case_is_no_reason_to_warn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    jobs.app.echo.enqueue_many([((1,), {})])
+    assert jobs.logged(caplog) == []
+
+
+# Receiving
+
+
+@real
+def test_a_message_is_taken_in_once_with_what_the_receiver_writes() -> None:
+    message_id = uuid.uuid4()
+    with pytest.raises(Failed), transaction.atomic():
+        assert not outbox.seen(message_id, consumer="mails")
+        raise Failed
+    with transaction.atomic():
+        assert not outbox.seen(message_id, consumer="mails")
+        assert outbox.seen(message_id, consumer="mails")
+    with transaction.atomic():
+        assert outbox.seen(str(message_id), consumer="mails")
+        assert not outbox.seen(message_id, consumer="invoices")
+        assert not outbox.seen(str(message_id) + " ", consumer="mails")
+    with pytest.raises(NotInTransaction, match=r"outbox\.seen\(\) must be part of a transaction"):
+        outbox.seen(message_id, consumer="mails")
+    with pytest.raises(ValueError, match="using of outbox.seen"), transaction.atomic():
+        outbox.seen(message_id, consumer="mails", using="elsewhere")
+
+
+@real
+def test_two_receivers_at_once_take_a_message_in_once() -> None:
+    message_id = uuid.uuid4()
+
+    def take() -> bool:
+        with transaction.atomic():
+            return outbox.seen(message_id, consumer="mails")
+
+    assert sorted(together(2, take)) == [False, True]
+
+
+@real
+def test_notes_are_kept_as_long_as_a_dead_message_may_come_again() -> None:
+    store = get_store()
+    with transaction.atomic():
+        outbox.seen("old", consumer="c")
+        outbox.seen("young", consumer="c")
+    age = timedelta(seconds=90 * 86_400 + SEEN_MARGIN_SECONDS)
+    Seen.objects.filter(message_id="old").update(seen_at=store.now() - age)
+    Seen.objects.filter(message_id="young").update(seen_at=store.now() - age + timedelta(hours=1))
+    assert store.forget_seen(None) == 0
+    assert store.forget_seen(90 * 86_400, dry_run=True) == 1
+    assert store.forget_seen(90 * 86_400) == 1
+    assert [row.message_id for row in Seen.objects.all()] == ["young"]
+
+
+# What was delivered is kept as long as its destination says
+
+
+@real
+def test_delivered_messages_go_after_their_retention_and_undelivered_ones_never() -> None:
+    """Case M12."""
+    store = get_store()
+    week = declare(result_ttl=7 * 86_400)
+    with transaction.atomic():
+        week.publish("delivered")
+    (taken,) = claim()
+    with transaction.atomic():
+        week.publish("waiting")
+    store.ack([Ack(claim=taken, value="null")])
+    now = store.now()
+    assert store.purge(90 * 86_400, now=now + timedelta(days=6.9))["results"] == 0
+    assert store.purge(90 * 86_400, now=now + timedelta(days=7.1))["results"] == 1
+    assert store.purge(90 * 86_400, now=now + timedelta(days=3650))["results"] == 0
+    assert [payload for payload, *_ in states()] == ["waiting"]

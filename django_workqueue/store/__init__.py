@@ -45,13 +45,17 @@ def queue_alias() -> str:
 
 
 def outbox_aliases() -> list[str]:
-    """Return the databases other than the queue's whose outbox is relayed, as far as a router
-    lets the tables be there.
+    """Return the databases other than the queue's whose outbox is relayed.
+
+    Without those that cannot have the tables: OUTBOX_DATABASES has a default.
     """
     home = queue_alias()
-    aliases = conf.current().outbox_databases
     return [
-        alias for alias in aliases if alias != home and router.allow_migrate_model(alias, LiveJob)
+        alias
+        for alias in conf.current().outbox_databases
+        if alias != home
+        and connections[alias].vendor in STORES
+        and router.allow_migrate_model(alias, LiveJob)
     ]
 
 
