@@ -124,14 +124,15 @@ class Relay:
         job = settled.job
         with self._lock:
             self._jobs.pop(job.claim.hold, None)
-        fields = {"job_id": job.claim.id, "queue": job.claim.queue_name}
         if settled.place == LOST and not job.lease_lost.is_set():
-            logger.warning("message lost to another claim", extra=fields)
+            logger.warning("message lost to another claim", extra=job.claim.log_fields)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("message settled", extra=settled.log_fields)
         try:
             self._on_settled(settled)
         except Exception:
             # It only tells: a closed terminal, say, is no reason to stop relaying.
-            logger.exception("outcome could not be told", extra=fields)
+            logger.exception("outcome could not be told", extra=job.claim.log_fields)
 
     def take_turn(self, thread: RelayThread, ready: Collection[str]) -> str | None:
         """Return the queue that *thread* is to claim from, None: none.

@@ -27,6 +27,7 @@ SLOW = (
     "promises/",
     "queues/test_processes.py",
     "races/",
+    "relaying/",
     "test_commands.py",
     "test_deadlines.py",
     "test_demo.py",

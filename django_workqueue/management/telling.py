@@ -85,7 +85,7 @@ class Teller:
         took = "" if outcome is None else f"  {(outcome.ended - outcome.started) * 1000:.0f} ms"
         why = f"  {settled.error}" if settled.error else ""
         self._print(
-            f"{settled.place:<9}  {claim.task}  {claim.id}  "
+            f"{settled.place:<9}  {claim.task or claim.queue_name}  {claim.id}  "
             f"attempt {claim.attempt}/{claim.max_attempts}{took}{why}"
         )
 
