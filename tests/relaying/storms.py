@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,7 +79,8 @@ class Storm:
                 self.kill_one()
                 time.sleep(pause)
             assert [writer.wait(300) for writer in writers] == [0] * publishers
-            wait_until(lambda: self.committed() <= {each for each, *_ in self.received()}, "it")
+            while not self.is_delivered():
+                wait_until(partial(self.goes_on, len(self.received())), "the next delivery")
         finally:
             for writer in writers:
                 writer.kill()
@@ -92,6 +94,12 @@ class Storm:
 
     def committed(self) -> set[str]:
         return {each.split()[1] for each in lines(self.published) if each.startswith("committed")}
+
+    def is_delivered(self) -> bool:
+        return self.committed() <= {each for each, *_ in self.received()}
+
+    def goes_on(self, count: int) -> bool:
+        return len(self.received()) > count or self.is_delivered()
 
     def received(self) -> list[tuple[str, str, int]]:
         """Return id, key and process of every delivery, in order."""
