@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -150,10 +150,18 @@ def running(*arguments: str, **more: Any) -> Iterator[Process]:
 
 @contextmanager
 def worker(*options: str, **more: Any) -> Iterator[Process]:
-    """Start `runworker` and wait until it claims."""
-    with running("runworker", *options, **more) as process:
+    """Start `runworker` and wait until it is up; one process, unless *options* say otherwise."""
+    with running("runworker", *alone(options), **more) as process:
         process.wait_for(UP)
         yield process
+
+
+def alone(options: Sequence[str]) -> Sequence[str]:
+    """Return *options* of `runworker` with the one that makes its process the worker itself.
+
+    Most tests mean that process when they stop, kill or ask it.
+    """
+    return options if "--processes" in options else ("--processes", "0", *options)
 
 
 def wait_until(true: Callable[[], Any], what: str = "it") -> float:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -23,8 +26,18 @@ from django_workqueue.states import State
 from django_workqueue.store import BaseStore, get_store
 from tests import jobs
 from tests.jobs import app
-from tests.processes import UP, command, lines, running, wait_until, worker
-from tests.timescale import LEASE_SECONDS, POLL_SECONDS, SCALE, SWEEP_SECONDS
+from tests.processes import (
+    ROOT,
+    UP,
+    alone,
+    command,
+    environment,
+    lines,
+    running,
+    wait_until,
+    worker,
+)
+from tests.timescale import LEASE_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, SCALE, SWEEP_SECONDS
 
 real = pytest.mark.usefixtures("transactional_db")
 
@@ -194,7 +207,7 @@ def test_a_worker_prints_a_start_block_and_a_line_per_outcome(notes: Path) -> No
     app.leave.enqueue(3)
     app.always_fails.using(max_attempts=1).enqueue(str(notes))
 
-    done = command("runworker", "--drain", "--threads", "2", "--queues", "default")
+    done = command("runworker", *alone(["--drain", "--threads", "2", "--queues", "default"]))
 
     assert done.returncode == 0
     assert done.stderr == ""
@@ -216,6 +229,45 @@ def test_a_worker_prints_a_start_block_and_a_line_per_outcome(notes: Path) -> No
     assert re.search(
         r"^dead +tests\.app\.tasks\.always_fails .*builtins\.ValueError:", done.stdout, re.MULTILINE
     )
+
+
+@real
+def test_a_worker_is_a_parent_and_a_child_unless_told_otherwise(notes: Path, go_on: Path) -> None:
+    app.start_and_wait.enqueue(str(notes), "a", str(go_on))
+    with running("runworker", "--threads", "1") as process:
+        wait_until(lambda: lines(notes), "the start")
+        go_on.touch()
+        process.wait_for("succeeded")
+        process.send(signal.SIGTERM)
+
+        assert process.end() == 0
+        assert "  slots     1 process of 1 thread\n" in process.output
+        assert str(process.pid) not in lines(notes)[0].split()
+
+
+@real
+def test_a_program_that_calls_the_command_works_in_its_own_process(notes: Path) -> None:
+    result = app.start_and_wait.enqueue(str(notes), "a", __file__)
+
+    call_command("runworker", drain=True, verbosity=0)
+
+    assert lines(notes)[0].split()[-1] == str(os.getpid())
+    assert Result.objects.filter(pk=result.id).exists()
+
+
+def test_a_command_line_that_cannot_be_repeated_is_refused() -> None:
+    code = "from django.core.management import execute_from_command_line as e; e(['x','runworker'])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_SECONDS,
+    )
+
+    assert done.returncode == 2
+    assert "give --processes 0" in done.stderr
 
 
 @real

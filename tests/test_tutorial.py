@@ -106,7 +106,7 @@ def test_tutorial_does_what_it_says(folder: Path, run: Run) -> None:
     join_badly, work = commands("5. A retry")
     run(join_badly)
     outcomes = re.findall(
-        r"^(\w+) +members\.tasks\.welcome", run(f"{work} --max-jobs 3"), re.MULTILINE
+        r"^(\w+) +members\.tasks\.welcome", run(f"{work} --processes 0 --max-jobs 3"), re.MULTILINE
     )
     assert outcomes == ["scheduled", "scheduled", "dead"]
 

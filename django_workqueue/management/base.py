@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
-from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
 
 from .. import conf
 from ..compat import InvalidTask
@@ -128,10 +128,9 @@ def schedules_refused() -> Iterator[None]:
 
 def check_migrations(alias: str) -> None:
     """Raise MigrationsMissing unless every migration of this app was applied on *alias*."""
-    executor = MigrationExecutor(connections[alias])
-    targets = [key for key in executor.loader.graph.leaf_nodes() if key[0] == "workqueue"]
-    plan: list[tuple[Any, bool]] = executor.migration_plan(targets)
-    missing = [migration.name for migration, _ in plan if migration.app_label == "workqueue"]
+    loader = MigrationLoader(connections[alias])
+    wanted = sorted(key for key in loader.graph.nodes if key[0] == "workqueue")
+    missing = [name for app, name in wanted if (app, name) not in loader.applied_migrations]
     if missing:
         raise MigrationsMissing(
             f"The database {alias!r} must have the queue's tables, and lacks the migration "

@@ -10,34 +10,49 @@ import sys
 from contextlib import suppress
 from typing import Final, NoReturn
 
+from django.core.management.base import CommandError
 from django.utils.autoreload import get_child_arguments
 
 from ..board import Board
 from ..ending import EXIT_GAVE_UP, EXIT_RECYCLE, Ended
+from ..supervisor import Spawn
 from ..worker import Parent
+from .base import USAGE
 
 CHILD_VARIABLE: Final = "DJANGO_WORKQUEUE_CHILD"
 
 
-def spawn(worker_id: str, board: Board, alive_descriptor: int) -> subprocess.Popen[bytes]:
-    """Start a child: this command line once more, with what it needs in its environment.
+def spawner() -> Spawn:
+    """Return what starts a child: this command line once more, and in its environment the rest.
 
     By exec, so that it inherits no connection, lock or thread; in a process group of its own, so
     that Ctrl-C reaches it through its parent, once.
     """
-    told = {
-        "worker_id": worker_id,
-        "board": board.descriptor,
-        "slots": board.slots,
-        "alive": alive_descriptor,
-    }
-    return subprocess.Popen(  # noqa: S603  # our own command line
-        [str(part) for part in get_child_arguments()],
-        env={**os.environ, CHILD_VARIABLE: json.dumps(told)},
-        pass_fds=(board.descriptor, alive_descriptor),
-        stdin=subprocess.DEVNULL,
-        process_group=0,
-    )
+    try:
+        command = [str(part) for part in get_child_arguments()]
+    except RuntimeError as error:
+        raise CommandError(
+            f"The command must be one that can be started again for a worker process: {error} "
+            "Start it by manage.py, or give --processes 0.",
+            returncode=USAGE,
+        ) from error
+
+    def spawn(worker_id: str, board: Board, alive_descriptor: int) -> subprocess.Popen[bytes]:
+        told = {
+            "worker_id": worker_id,
+            "board": board.descriptor,
+            "slots": board.slots,
+            "alive": alive_descriptor,
+        }
+        return subprocess.Popen(  # noqa: S603  # our own command line
+            command,
+            env={**os.environ, CHILD_VARIABLE: json.dumps(told)},
+            pass_fds=(board.descriptor, alive_descriptor),
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+        )
+
+    return spawn
 
 
 def child_of() -> Parent | None:

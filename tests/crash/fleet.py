@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.processes import UP, Process
+from tests.processes import UP, Process, alone
 
 OPTIONS: Final = {"DJANGO_SETTINGS_MODULE": "tests.crash.settings"}
 
@@ -31,7 +31,7 @@ class Fleet:
 
     def send_off(self, *options: str, **more: Any) -> Process:
         """Start a worker and wait for nothing."""
-        worker = Process("runworker", *options, **OPTIONS, **more)
+        worker = Process("runworker", *alone(options), **OPTIONS, **more)
         self.workers.append(worker)
         return worker
 

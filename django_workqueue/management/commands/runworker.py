@@ -20,7 +20,7 @@ from django_workqueue.supervisor import Plan, Supervisor
 from django_workqueue.worker import ASYNC_TASKS, Options, Parent, Worker
 
 from ..base import USAGE, WorkQueueCommand, schedules_refused
-from ..children import child_exit_code, child_of, exit_code, leave, spawn
+from ..children import child_exit_code, child_of, exit_code, leave, spawner
 from ..stops import Stops
 from ..telling import Facts, Teller, start_facts
 
@@ -36,9 +36,8 @@ class Command(WorkQueueCommand):
         parser.add_argument(
             "--processes",
             type=count_or_none,
-            default=0,
-            help="Worker processes under this one, which replaces those that end (default: 0, work "
-            "in this process).",
+            help="Worker processes under this one, which replaces those that end (default: 1; 0: "
+            "work in this process, as where a program calls the command).",
         )
         parser.add_argument(
             "--threads", type=count, default=4, help="Tasks that run at once (default: 4)."
@@ -55,13 +54,13 @@ class Command(WorkQueueCommand):
         parser.add_argument(
             "--max-jobs",
             type=count,
-            help="End, or with --processes replace a worker process, after that many jobs.",
+            help="Replace a worker process (with --processes 0: end) after that many jobs.",
         )
         parser.add_argument(
             "--max-memory",
             type=count,
             metavar="MB",
-            help="End, or with --processes replace a worker process, that takes more memory.",
+            help="Replace a worker process (with --processes 0: end) that takes more memory.",
         )
         parser.add_argument(
             "--lease", type=float, help="Seconds a job is kept without news of its worker."
@@ -107,30 +106,34 @@ class Command(WorkQueueCommand):
         with stop_on_signals(self._stops.note), self._teller.telling():
             self._run(options, given["processes"], with_scheduler=given["with_scheduler"])
 
-    def _run(self, options: Options, processes: int, *, with_scheduler: bool) -> None:
+    def _run(self, options: Options, processes: int | None, *, with_scheduler: bool) -> None:
         parent = child_of()
         # A child leaves the schedules to its parent, as it does the sweep.
         self._with_scheduler = with_scheduler and parent is None
         if self._with_scheduler:
             with schedules_refused():
                 schedules.discover()
+        # A child is this command line once more, which a call from a program has not.
+        called = not getattr(self, "_called_from_command_line", False)
+        if processes is None:
+            processes = 0 if called else 1
         if parent is not None:
             self._work(replace(options, sweep=False), parent)
-        elif processes:
-            # A child is this command line once more, which a call from a program has not.
-            if not getattr(self, "_called_from_command_line", False):
-                raise CommandError(
-                    "--processes must be 0 where a program calls the command: there is no command "
-                    "line to start children with.",
-                    returncode=USAGE,
-                )
-            self._supervise(options, processes)
-        else:
+        elif not processes:
             self._work(options, None)
+        elif called:
+            raise CommandError(
+                "--processes must be 0 where a program calls the command: there is no command "
+                "line to start children with.",
+                returncode=USAGE,
+            )
+        else:
+            self._supervise(options, processes)
 
     def _supervise(self, options: Options, processes: int) -> None:
         """Run workers in child processes; this one runs no task."""
-        facts = self._wait(options, f"{processes} processes of {options.threads} threads")
+        slots = f"{counted(processes, 'process', 'es')} of {counted(options.threads, 'thread')}"
+        facts = self._wait(options, slots)
         if facts is None:
             return
         plan = Plan(
@@ -142,7 +145,7 @@ class Command(WorkQueueCommand):
             drain=options.drain,
             sweep=options.sweep,
         )
-        supervisor = Supervisor(plan, spawn)
+        supervisor = Supervisor(plan, spawner())
         # Before the start block: who has read it may send a signal.
         self._stops.pass_on(supervisor.stop)
         self._teller.started(facts)
@@ -158,7 +161,7 @@ class Command(WorkQueueCommand):
         facts: Facts = {}
         registry.discover()
         if parent is None:
-            found = self._wait(options, f"{options.threads} threads")
+            found = self._wait(options, counted(options.threads, "thread"))
             if found is None:
                 return
             facts = found
@@ -231,6 +234,10 @@ class Command(WorkQueueCommand):
 
 def told_count() -> str:
     return f"{len(registry.paths())} declared"
+
+
+def counted(number: int, what: str, plural: str = "s") -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}{plural}"
 
 
 def count_or_none(text: str) -> int:
