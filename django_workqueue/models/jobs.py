@@ -206,6 +206,8 @@ class Result(models.Model):
     attempts = models.PositiveIntegerField(default=0)
     worker_ids = JSONTextField(default=list)
     errors = JSONTextField(default=list)
+    schedule = ExactCharField(max_length=NAME_LENGTH, blank=True, default="")
+    scheduled_for = MomentField(null=True)
     run_after = MomentField()
     enqueued_at = MomentField()
     started_at = MomentField(null=True)

@@ -27,6 +27,8 @@ MOVED: Final = (
     "backend",
     "payload",
     "rank",
+    "schedule",
+    "scheduled_for",
     "errors",
     "run_after",
     "enqueued_at",

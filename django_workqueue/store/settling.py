@@ -27,6 +27,8 @@ RESULT_FACTS: Final = (
     "backend",
     "payload",
     "rank",
+    "schedule",
+    "scheduled_for",
     "worker_ids",
     "errors",
     "run_after",

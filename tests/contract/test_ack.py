@@ -19,7 +19,8 @@ def ack(store: BaseStore, *claims: Claim, value: str = "42", seconds: float = 5)
 
 
 def test_an_ack_moves_the_job_to_the_finished(store: BaseStore) -> None:
-    taken = running(store, priority=7, result_ttl=60.0, headers='{"a":1}', kind="k", backend="b")
+    given: dict[str, Any] = {"kind": "k", "backend": "b", "schedule": "s", "scheduled_for": at(-9)}
+    taken = running(store, priority=7, result_ttl=60.0, headers='{"a":1}', **given)
     assert ack(store, taken, value='{"sum":[1,2]}') == {taken.hold}
     assert rows() == {
         "live": {},
@@ -34,6 +35,8 @@ def test_an_ack_moves_the_job_to_the_finished(store: BaseStore) -> None:
                 "backend": "b",
                 "payload": {"args": [7], "kwargs": {}},
                 "rank": -7,
+                "schedule": "s",
+                "scheduled_for": at(-9),
                 "outcome": "succeeded",
                 "value": {"sum": [1, 2]},
                 "attempts": 1,
