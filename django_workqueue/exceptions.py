@@ -109,6 +109,19 @@ class MigrationsMissing(WorkQueueError):
     """The queue's tables are not there, or older than this code."""
 
 
+class TaskFailed(WorkQueueError):
+    """The job whose value was waited for is dead, or cancelled: it has none."""
+
+    def __init__(self, message: str, *, exception_class_path: str, traceback: str) -> None:
+        super().__init__(message)
+        self.exception_class_path = exception_class_path
+        self.traceback = traceback
+
+
+class MaxRetriesExceededError(WorkQueueError):
+    """A ``shared_task`` asked for a retry when none was left, without an exception to raise."""
+
+
 class Retry(Exception):
     """Raised by a task: try again after *after* seconds (None: by the task's backoff).
 

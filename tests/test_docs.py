@@ -3,7 +3,7 @@
 import ast
 import inspect
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import pytest
@@ -23,7 +23,12 @@ from django_workqueue import (
     testing,
 )
 from django_workqueue.conf import KEYS
-from django_workqueue.contrib.celery import celery_destination
+from django_workqueue.contrib.celery import (
+    AsyncResult,
+    SharedTask,
+    celery_destination,
+    declaring,
+)
 from django_workqueue.store import Swept
 from tests.docpages import DOCS, ROOT, names, page, rows
 
@@ -269,6 +274,28 @@ def test_celery_destination_is_told_whole() -> None:
             assert not told[name]
         else:
             assert value_of(told[name]) == each.default, name
+
+
+def test_shared_task_is_told_whole() -> None:
+    section = page("reference/celery.md").section("`shared_task(…)`")
+    options, members = section.split("### The task")
+    told = {row[0].strip("`"): value_of(row[1].strip("`")) for row in rows(options)}
+    assert told == asdict(declaring.Options())
+    already_so = re.search(r"^Accepted, .*: (.*)\.$", options, re.MULTILINE)
+    refused = re.search(r"^Refused by name: (.*);", options, re.MULTILINE)
+    assert already_so is not None
+    assert refused is not None
+    assert set(re.findall(r"`(\w+)`", already_so[1])) == declaring.ALREADY_SO
+    assert set(re.findall(r"`(\w+)`", refused[1])) == set(declaring.UNSUPPORTED)
+    told_members = {name.partition("(")[0] for name in names(members)}
+    assert told_members == public(SharedTask) | {"task"}
+
+
+def test_celery_result_is_told_whole() -> None:
+    section = page("reference/celery.md").section("`AsyncResult(id)`")
+    told = {name.partition("(")[0]: name for name in names(section)}
+    assert set(told) == public(AsyncResult)
+    assert told["get"] == "get" + shown(AsyncResult.get)
 
 
 def value_of(text: str) -> Any:
