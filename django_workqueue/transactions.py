@@ -23,8 +23,7 @@ def refuse_open(alias: str, call: str, reason: str) -> None:
     The one that Django's TestCase puts around a test does not count, as it does not for
     ``atomic(durable=True)``.
     """
-    connection = connections[alias]
-    if _is_open(connection) or (not connection.in_atomic_block and not connection.get_autocommit()):
+    if _is_open(connections[alias]):
         raise InTransaction(
             f"{call} must commit by itself, got an open transaction on {alias!r}: {reason}. "
             "Call it outside of atomic(); in a view under ATOMIC_REQUESTS, decorate the view "
@@ -38,11 +37,14 @@ def in_test(connection: Any) -> bool:
 
 
 def require_open(alias: str, call: str) -> None:
-    """Raise NotInTransaction where the caller has no transaction open on *alias*."""
-    connection = connections[alias]
-    if connection.in_atomic_block or not connection.get_autocommit():
+    """Raise NotInTransaction where the caller has no transaction open on *alias*.
+
+    The one that Django's TestCase puts around a test does not count: the same call would raise
+    outside of tests.
+    """
+    if _is_open(connections[alias]):
         return
-    others = [each.alias for each in connections.all(initialized_only=True) if each.in_atomic_block]
+    others = [each.alias for each in connections.all(initialized_only=True) if _in_atomic(each)]
     got = f"one on {', '.join(map(repr, others))}" if others else "none"
     raise NotInTransaction(
         f"{call} must be part of a transaction on {alias!r}, got {got}. Call it inside "
@@ -57,7 +59,7 @@ def warn_of_other(alias: str, task: str) -> None:
     if _warned:
         return
     for connection in connections.all(initialized_only=True):
-        if connection.alias != alias and _is_open(connection):
+        if connection.alias != alias and _in_atomic(connection):
             _warned = True
             logger.warning(
                 "%s was enqueued in %r inside a transaction on %r, and commits without it: use "
@@ -73,6 +75,11 @@ def warn_of_other(alias: str, task: str) -> None:
 
 def _is_open(connection: BaseDatabaseWrapper) -> bool:
     """Tell whether a caller has a transaction open; that of Django's TestCase does not count."""
+    off = not connection.in_atomic_block and not connection.get_autocommit()
+    return off or _in_atomic(connection)
+
+
+def _in_atomic(connection: BaseDatabaseWrapper) -> bool:
     blocks = connection.atomic_blocks
     return any(not getattr(block, "_from_testcase", False) for block in blocks)
 

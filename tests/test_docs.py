@@ -257,7 +257,9 @@ def test_lock_is_told_whole() -> None:
     assert told == public(type(locks.lock("any")))
 
 
-@pytest.mark.parametrize("function", [testing.run_jobs, testing.assert_enqueued])
+@pytest.mark.parametrize(
+    "function", [testing.run_jobs, testing.deliver_outbox, testing.assert_enqueued]
+)
 def test_function_for_tests_is_told_whole(function: Any) -> None:
     titles = re.findall(r"^## `(\w+)(\(.*\))`$", page("reference/testing.md").text, re.MULTILINE)
     assert dict(titles)[function.__name__] == shown(function).replace("*, ", "")

@@ -95,11 +95,11 @@ def test_what_was_published_is_in_the_row() -> None:
 @pytest.mark.django_db
 def test_content_that_json_lacks_is_refused_before_any_sql() -> None:
     events = declare()
-    with pytest.raises(PayloadError, match="payload"):
+    with transaction.atomic(), pytest.raises(PayloadError, match="payload"):
         events.publish({"when": object()}, key="7")
-    with pytest.raises(ValueError, match="key"):
+    with transaction.atomic(), pytest.raises(ValueError, match="key"):
         events.publish(1, key="k" * 256)
-    with pytest.raises(ValueError, match="headers must be a mapping"):
+    with transaction.atomic(), pytest.raises(ValueError, match="headers must be a mapping"):
         events.publish(1, headers=[1])  # type: ignore[arg-type]
     assert not LiveJob.objects.exists()
     assert not OutboxKey.objects.exists()
@@ -120,10 +120,11 @@ def test_a_database_without_a_relay_is_refused() -> None:
 @pytest.mark.django_db
 def test_messages_behind_the_first_of_their_key_are_held() -> None:
     events = declare()
-    for number in (1, 2, 3):
-        events.publish(f"a{number}", key="a")
-    events.publish("b1", key="b")
-    events.publish("free")
+    with transaction.atomic():
+        for number in (1, 2, 3):
+            events.publish(f"a{number}", key="a")
+        events.publish("b1", key="b")
+        events.publish("free")
     assert states() == [
         ("a1", "ready", ""),
         ("a2", "held", "key"),
@@ -136,8 +137,9 @@ def test_messages_behind_the_first_of_their_key_are_held() -> None:
 @pytest.mark.django_db
 def test_a_destination_without_order_holds_nothing() -> None:
     events = declare(ordered=False)
-    for number in (1, 2):
-        events.publish(number, key="a")
+    with transaction.atomic():
+        for number in (1, 2):
+            events.publish(number, key="a")
     assert states() == [(1, "ready", ""), (2, "ready", "")]
     assert not OutboxKey.objects.exists()
 

@@ -14,6 +14,7 @@ from django.test import TestCase
 
 from django_workqueue.compat import TaskResultStatus, task_finished
 from django_workqueue.exceptions import InTransaction, UnknownTask
+from django_workqueue.locks import lock
 from django_workqueue.models import LiveJob
 from django_workqueue.store import get_store
 from django_workqueue.tasks import Retry, Snooze, Terminal
@@ -260,6 +261,22 @@ def test_signals_of_django_are_sent() -> None:
     finally:
         task_finished.disconnect(receive)
     assert seen == [TaskResultStatus.SUCCESSFUL]
+
+
+@pytest.mark.django_db
+def test_body_is_in_no_transaction_unless_it_asked_for_one() -> None:
+    def commit_something() -> None:
+        with transaction.atomic(durable=True):
+            make_group("durable")
+        with lock("backup", ttl=60):
+            make_group("locked")
+
+    jobs.enqueue(commit_something)
+    run_jobs()
+    assert groups() == ["durable", "locked"]
+    app.run_atomically.enqueue(body(commit_something))
+    with pytest.raises(RuntimeError, match="durable"):
+        run_jobs()
 
 
 @pytest.mark.usefixtures("transactional_db")

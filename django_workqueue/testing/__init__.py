@@ -9,7 +9,8 @@ class BuyTests(TestCase):
 """
 
 from .asserting import assert_enqueued
+from .delivering import deliver_outbox
 from .moving_clock import MovedClock, moved_clock
 from .running import run_jobs
 
-__all__ = ["MovedClock", "assert_enqueued", "moved_clock", "run_jobs"]
+__all__ = ["MovedClock", "assert_enqueued", "deliver_outbox", "moved_clock", "run_jobs"]

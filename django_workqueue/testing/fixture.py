@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .asserting import assert_enqueued
+from .delivering import deliver_outbox
 from .moving_clock import MovedClock
 from .running import run_jobs
 
@@ -16,4 +17,5 @@ class WorkQueue:
     clock: MovedClock
 
     run_jobs = staticmethod(run_jobs)
+    deliver_outbox = staticmethod(deliver_outbox)
     assert_enqueued = staticmethod(assert_enqueued)

@@ -32,7 +32,10 @@ def contained(run: Callable[[], Outcome], *, atomic: bool, errors: list[BaseExce
     try:
         with ExitStack() as stack:
             for alias in aliases:
-                stack.enter_context(transaction.atomic(using=alias))
+                block: Any = transaction.atomic(using=alias)
+                # No more of a transaction to the body than the test's own, unless it asked for one.
+                block._from_testcase = not atomic  # noqa: SLF001  # what Django looks at
+                stack.enter_context(block)
             outcome = run()
             broken = any(connections[alias].needs_rollback for alias in aliases)
             broken = broken or any(isinstance(each, DatabaseError) for each in errors)

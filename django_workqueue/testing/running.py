@@ -18,7 +18,7 @@ from ..flight import ENDS
 from ..job import Job, Outcome, Verb
 from ..results import task_error
 from ..settler import Settled, settle
-from ..states import DJANGO_STATUS
+from ..states import DJANGO_STATUS, Lane
 from ..store import BaseStore, get_store
 from ..transactions import refuse_open
 from .inside import committing, contained
@@ -88,7 +88,7 @@ def run(store: BaseStore, job: Job, execution: Callable[[], Outcome]) -> Ran:
 
     with committing():
         settle(store, [job], answered)
-        if ran.place in ENDS:
+        if ran.place in ENDS and job.claim.lane == Lane.TASK:
             tell_finished([job])
     return ran
 
