@@ -116,6 +116,8 @@ def _keep_refused(store: BaseStore, job: NewJob, holder_id: uuid.UUID, claim: Cl
         "errors": with_error([], record),
         "run_after": job.run_after or store.moment(None),
         "enqueued_at": claim.enqueued_at,
+        "schedule": job.schedule,
+        "scheduled_for": job.scheduled_for,
         "attempt": 0,
         "result_ttl": job.result_ttl,
     }
