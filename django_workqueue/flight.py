@@ -61,7 +61,9 @@ class Flight:
 
     def end(self, jobs: Iterable[Job]) -> None:
         """Let the next settle write the outcomes of *jobs*; without one they are given back."""
-        self._unwritten += jobs
+        for job in jobs:
+            job.finish(None)
+            self._unwritten.append(job)
 
     def cut(self, delay_seconds: float) -> None:
         """Let what still runs be given back with its attempt refunded.

@@ -70,7 +70,11 @@ class Wakeup:
         """Wait until woken, at most *timeout* seconds; return whether it was."""
         return bool(self._readable(timeout, self._reader))
 
+    def detach(self) -> None:
+        """Close the connection of its own that it may have; it can be woken all the same."""
+
     def close(self) -> None:
+        self.detach()
         reader, writer = self._reader, self._writer
         # First, since a thread that still runs may call set(): the number is soon another file's.
         self._reader = self._writer = -1
@@ -197,10 +201,10 @@ class SQLiteWakeup(Wakeup):
             if left <= 0:
                 return False
 
-    def close(self) -> None:
-        super().close()
+    def detach(self) -> None:
         if self._connection is not None:
             self._connection.close()
+            self._version = None
 
     def _changed(self) -> bool:
         version = self._read_version()

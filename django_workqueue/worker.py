@@ -22,17 +22,17 @@ from . import clock, conf
 from .board import Board
 from .claimer import Claimed, Claimer
 from .deadlines import look
-from .demand import NO_ROOM, Room, room_for
+from .demand import Room
 from .ending import Ended, Ending
 from .extender import DATABASE_FAULTS, Extender, fault_pause
 from .flight import Flight
+from .intake import Intake, Slots
 from .job import Job
 from .loop import Loop
 from .memory import MemoryLimit
 from .relay import Relays
 from .settler import Settled
 from .store import BaseStore, get_store
-from .suspects import Suspects
 from .sweeper import Sweeper
 from .threads import Executors
 from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
@@ -44,8 +44,6 @@ ASYNC_TASKS = 100
 CUT_DELAY_SECONDS = 1.0
 # What coroutines get to end once they were cancelled, because the grace of a stop is over.
 INTERRUPT_SECONDS = 0.5
-# How long a job may wait for an executor here: then it goes back, for other workers to take.
-WAIT_SECONDS = 1.0
 # How long a worker that ends waits for each of the threads that extend and sweep.
 HELPER_SECONDS = 5.0
 # How often, and how long apart, a worker that ends tries to reach the database.
@@ -117,6 +115,15 @@ class Worker:
         self._flight = Flight(self.store, self._executors, self._claimer, on_settled)
         self._extender = Extender(self.store, self._flight.all, options.lease_seconds)
         self._extending = self._extender.loop()
+        slots = Slots(
+            threads=options.threads,
+            async_tasks=options.async_tasks,
+            max_jobs=options.max_jobs,
+            memory=MemoryLimit(options.max_memory_bytes),
+        )
+        self._intake = Intake(
+            self._claimer, self._flight, self._executors, slots, self._extend_if_late
+        )
         self._helpers = [self._extending]
         if options.sweep:
             sweeper = Sweeper(self.store, self.settings, options.lease_seconds)
@@ -129,11 +136,8 @@ class Worker:
             on_settled=on_settled,
         )
         self._relays_drained = False
-        self._claimed_count = 0
         self._fault_count = 0
         self._ending = Ending(self.id, options.grace_seconds)
-        self._memory = MemoryLimit(options.max_memory_bytes)
-        self._suspects = Suspects()
         self._interrupt_ends: float | None = None
         self._closed = False
 
@@ -186,15 +190,16 @@ class Worker:
         ended = not self._ending.bodies_run
         # Bodies that still run end with the process, which must be before their jobs are due again.
         timeout = HELPER_SECONDS if ended else CUT_DELAY_SECONDS / 4
-        if ended:
-            ended = self._executors.stop(timeout=self.options.grace_seconds)
+        executors_ended = self._executors.stop(self.options.grace_seconds if ended else 0.0)
         self._relays.close(timeout)
         for helper in self._helpers:
             helper.join(timeout=timeout)
         # A body that still runs would wake through a descriptor that may be another file's by then.
-        if ended:
+        if ended and executors_ended:
             self._closed = True
             self.wakeup.close()
+        else:
+            self.wakeup.detach()
         connections.close_all()
 
     # A step: settle, claim, sleep
@@ -210,12 +215,12 @@ class Worker:
         look_again = self._look_for_overdue()
         if self._ending.begun:
             return min(self._wind_down(), look_again)
-        self._start_suspect()
+        self._intake.start_suspect()
         # Before the claim, which then sees the jobs that were moved here.
         self._relays_drained = self.options.drain and self._relays.are_drained()
-        look_again = min(look_again, self._give_back_waiting())
-        room = self._room()
-        claimed = self._claim(room) if room.total > 0 else Claimed(0, full=True, again_at=math.inf)
+        look_again = min(look_again, self._intake.give_back_waiting())
+        room = self._intake.room()
+        claimed = self._claim(room)
         look_again = min(look_again, max(claimed.again_at - clock.monotonic(), 0.0))
         if claimed.count:
             return min(self.options.poll_seconds, look_again) if claimed.full else 0.0
@@ -234,50 +239,9 @@ class Worker:
             self._settle()
         return overdue.next_seconds
 
-    def _room(self) -> Room:
-        in_flight = self._flight.all()
-        if self._suspects or self._full() or any(job.claim.suspect for job in in_flight):
-            return NO_ROOM
-        room = room_for(
-            in_flight,
-            clock.monotonic(),
-            threads=self.options.threads,
-            async_tasks=self.options.async_tasks,
-            job_seconds=self._flight.job_seconds,
-        )
-        most = self.options.max_jobs
-        return room if most is None else room.at_most(most - self._claimed_count)
-
-    def _full(self) -> bool:
-        """Tell whether it has claimed as many jobs, or takes as much memory, as it may.
-
-        Memory counts after the first claim only: where a limit is below what a fresh process
-        takes, each still does some work.
-        """
-        most = self.options.max_jobs
-        if most is not None and self._claimed_count >= most:
-            return True
-        return self._claimed_count > 0 and self._memory.exceeded
-
-    def _give_back_waiting(self) -> float:
-        """Give back jobs that wait too long for an executor; return the seconds to the next look.
-
-        They were claimed ahead, in the belief that those before them are short.
-        """
-        now, next_seconds = clock.monotonic(), math.inf
-        for job in self._flight.all():
-            if job.started is not None or job.ending or job.claim.suspect:
-                continue
-            left = job.claim.received + WAIT_SECONDS - now
-            if left <= 0:
-                self._flight.end(self._executors.take_unstarted())
-                return 0.0
-            next_seconds = min(next_seconds, left)
-        return next_seconds
-
     def _enough(self, claimed: Claimed) -> bool:
         """Tell whether the worker came to its end by itself."""
-        if self._full():
+        if self._intake.full:
             self._ending.enough(recycle=True)
         # The claim pass before this found nothing: what is ready is not for this worker.
         elif self._relays_drained and not self._flight and math.isinf(claimed.again_at):
@@ -300,28 +264,15 @@ class Worker:
         return poll if not due else min(poll, due)
 
     def _claim(self, room: Room) -> Claimed:
-        claimed = self._claimer.claim(room, self._take)
-        self._on_answered()
+        claimed = self._intake.claim(room)
+        if room.total > 0:
+            self._on_answered()
         return claimed
 
-    def _take(self, jobs: Sequence[Job]) -> None:
-        """Hand claimed jobs to the executors."""
-        self._flight.add(jobs)
-        self._claimed_count += len(jobs)
-        if logger.isEnabledFor(logging.DEBUG):
-            for job in jobs:
-                logger.debug("job claimed", extra=job.claim.log_fields)
-        self._suspects.add(job for job in jobs if job.claim.suspect)
-        self._executors.put([job for job in jobs if not job.claim.suspect])
+    def _extend_if_late(self, jobs: Sequence[Job]) -> None:
+        """Extend at once where the lease, which counts from the asking, is over in good part."""
         if clock.monotonic() - jobs[0].claim.received > self.options.lease_seconds / 6:
-            # The lease counts from when the claim was asked for, and much of it is over.
             self._extending.wake()
-
-    def _start_suspect(self) -> None:
-        """Start the next suspect once nothing else runs here; nothing else starts beside it."""
-        suspect = self._suspects.next(self._flight.all())
-        if suspect is not None:
-            self._executors.put([suspect])
 
     def _settle(self) -> None:
         if self._flight.settle():
@@ -334,12 +285,8 @@ class Worker:
         self._ending.begin()
         self._relays.stop()
         if not self._ending.in_haste:
-            self._start_suspect()
-        elif unstarted := self._executors.take_unstarted() + self._suspects.take():
-            # Without an outcome they are settled by giving them back.
-            for job in unstarted:
-                job.finish(None)
-            self._flight.end(unstarted)
+            self._intake.start_suspect()
+        elif self._intake.give_back_unstarted():
             return 0.0
         in_flight = self._flight.all() + self._relays.in_flight()
         if in_flight and not self._ending.over(in_flight):

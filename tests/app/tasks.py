@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -54,6 +55,11 @@ async def arun(name: str, *args: Any) -> Any:
 @task(backoff=0, takes_context=True)
 async def arun_with_context(context: Context, name: str, *args: Any) -> Any:
     return await bodies[name](context, *args)
+
+
+@task(backoff=0)
+async def asleep(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 @django_task
