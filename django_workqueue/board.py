@@ -8,6 +8,7 @@ died knows which of its jobs had started, whatever ended it.
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import struct
@@ -15,11 +16,19 @@ import tempfile
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from . import clock
+
 if TYPE_CHECKING:
     from .store import Hold
 
-SLOT: Final = struct.Struct("=?7x16s16s")
-HEADER_BYTES: Final = 8
+SLOT: Final = struct.Struct("=?7x16s16sd")
+HEADER: Final = struct.Struct("=8xdd")
+HEADER_BYTES: Final = HEADER.size
+MOMENT: Final = struct.Struct("=d")
+"""Monotonic seconds, which are one clock for all processes of a host."""
+ALIVE, SIGN = 8, 16
+"""Moments of the header: the newest sign of life, and the seconds between two."""
+MAX_SIGN_SECONDS: Final = 1.0
 READY, END, ASKED, BEGUN = range(4)
 """Bytes of the header: the child is up; the exit code it chose, plus one; stops asked of it; it
 has begun a job."""
@@ -34,16 +43,20 @@ class Board:
         self._memory = mmap.mmap(descriptor, HEADER_BYTES + slots * SLOT.size)
 
     @classmethod
-    def create(cls, slots: int) -> Board:
+    def create(cls, slots: int, lease_seconds: float = 30.0) -> Board:
         """Return a new board, of a file without a name that a child may be given."""
         with tempfile.TemporaryFile() as file:
             file.truncate(HEADER_BYTES + slots * SLOT.size)
-            return cls(os.dup(file.fileno()), slots)
+            board = cls(os.dup(file.fileno()), slots)
+        # So that a silent child is noticed while its leases last.
+        MOMENT.pack_into(board._memory, SIGN, min(lease_seconds / 6, MAX_SIGN_SECONDS))
+        return board
 
     # The child
 
     def show_ready(self) -> None:
         """Say that the child came so far that its start did not fail."""
+        self.show_alive()
         self._memory[READY] = 1
 
     def show_end(self, code: int) -> None:
@@ -55,9 +68,15 @@ class Board:
         """How often the parent asked the child to stop."""
         return self._memory[ASKED]
 
-    def begin(self, slot: int, hold: Hold) -> None:
+    def show_alive(self) -> None:
+        """Say that the child's threads get to run. Asked for every ``sign_seconds``."""
+        MOMENT.pack_into(self._memory, ALIVE, clock.monotonic())
+
+    def begin(self, slot: int, hold: Hold, timeout: float | None = None) -> None:
+        """Show that a body begins, which must end within *timeout* seconds."""
         offset = HEADER_BYTES + slot * SLOT.size
-        self._memory[offset + 8 : offset + SLOT.size] = hold[0].bytes + hold[1].bytes
+        ends = math.inf if timeout is None else clock.monotonic() + timeout
+        SLOT.pack_into(self._memory, offset, 0, hold[0].bytes, hold[1].bytes, ends)
         # The flag last: a death between the two shows no half-written hold.
         self._memory[offset] = 1
         self._memory[BEGUN] = 1
@@ -66,6 +85,16 @@ class Board:
         self._memory[HEADER_BYTES + slot * SLOT.size] = 0
 
     # The parent
+
+    @property
+    def sign_seconds(self) -> float:
+        """How often the child is to show that it is alive."""
+        return float(MOMENT.unpack_from(self._memory, SIGN)[0])
+
+    @property
+    def silent_seconds(self) -> float:
+        """How long ago the child showed that it was alive, for the last time."""
+        return clock.monotonic() - float(MOMENT.unpack_from(self._memory, ALIVE)[0])
 
     @property
     def ready(self) -> bool:
@@ -87,10 +116,15 @@ class Board:
 
     def running(self) -> list[Hold]:
         """Return the holds whose bodies had begun and not ended."""
+        return self.overdue(math.inf)
+
+    def overdue(self, now: float) -> list[Hold]:
+        """Return those of them that had to end by *now*, a monotonic moment."""
         holds = []
         for slot in range(self.slots):
-            begun, job_id, token = SLOT.unpack_from(self._memory, HEADER_BYTES + slot * SLOT.size)
-            if begun:
+            offset = HEADER_BYTES + slot * SLOT.size
+            begun, job_id, token, ends = SLOT.unpack_from(self._memory, offset)
+            if begun and ends <= now:
                 holds.append((uuid.UUID(bytes=job_id), uuid.UUID(bytes=token)))
         return holds
 

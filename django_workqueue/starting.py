@@ -49,7 +49,7 @@ class Begun:
         """Show that the body of *job* is about to run."""
         if self._board is not None:
             job.slot = self._free.popleft()
-            self._board.begin(job.slot, job.claim.hold)
+            self._board.begin(job.slot, job.claim.hold, job.claim.timeout)
 
     def forget(self, job: Job) -> None:
         """Clear the slot of a job that was settled."""

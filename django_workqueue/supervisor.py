@@ -11,19 +11,17 @@ import logging
 import os
 import random
 import signal
-import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from django.db import connections
 
 from . import clock, conf, presence
 from .board import Board
+from .child import Child, Spawn
 from .ending import EXIT_GAVE_UP, EXIT_RECYCLE
 from .extender import DATABASE_FAULTS, fault_pause
 from .loop import Loop
-from .memory import resident_bytes
 from .settler import REFUSED
 from .store import BaseStore, get_store
 from .sweeper import Sweeper
@@ -34,10 +32,6 @@ logger = logging.getLogger("django_workqueue.supervisor")
 LOOK_SECONDS: Final = 0.25
 KILL_MARGIN_SECONDS: Final = 2.0
 MAX_FAILED_STARTS: Final = 5
-START_SECONDS: Final = 60.0
-"""What a child gets to come up; one that hangs before is killed, and counts as failed."""
-AT_ONCE_SECONDS: Final = 10.0
-"""A child that dies sooner after it came up, and has begun no job, counts as failed too."""
 MAX_START_PAUSE_SECONDS: Final = 10.0
 
 
@@ -52,61 +46,6 @@ class Plan:
     grace_seconds: float = 30.0
     drain: bool = False
     sweep: bool = True
-
-
-@dataclass(slots=True, eq=False)
-class Child:
-    """One child process, and what it leaves behind."""
-
-    worker_id: str
-    board: Board
-    process: subprocess.Popen[bytes]
-    # The child watches the other end: it closes when this process is gone.
-    alive_descriptor: int
-    started: float = field(default_factory=clock.monotonic)
-    ready_at: float | None = None
-    memory_bytes: int = 0
-    killed: bool = False
-
-    @property
-    def proven(self) -> bool:
-        """Whether its end says nothing against its start: it began a job, or was up for long."""
-        up_seconds = 0.0 if self.ready_at is None else clock.monotonic() - self.ready_at
-        return self.board.begun or up_seconds >= AT_ONCE_SECONDS
-
-    @property
-    def hangs(self) -> bool:
-        """Whether it did not come up in time."""
-        return self.ready_at is None and clock.monotonic() - self.started >= START_SECONDS
-
-    @property
-    def told(self) -> str:
-        """How the process ended, in words."""
-        code = self.process.returncode
-        how = f"exit status {code}"
-        if code < 0:
-            how = f"signal {-code} ({signal.Signals(-code).name})"
-        if self.killed and self.ready_at is None:
-            how += f", since it was not up within {START_SECONDS:g} s"
-        memory = f"; its memory was {self.memory_bytes >> 20} MB" if self.memory_bytes else ""
-        return f"the worker process {self.worker_id} ended by {how}{memory}"
-
-    def stop(self, count: int) -> None:
-        """Ask the child to stop, for the *count*-th time."""
-        self.board.ask_stop(count)
-        self.process.send_signal(signal.SIGTERM)
-
-    def kill(self) -> None:
-        self.killed = True
-        self.process.kill()
-
-    def close(self) -> None:
-        self.board.close()
-        os.close(self.alive_descriptor)
-
-
-Spawn = Callable[[str, Board, int], "subprocess.Popen[bytes]"]
-"""Start a child with that worker id and board; its end of the watched pipe comes third."""
 
 
 class Supervisor:
@@ -158,12 +97,14 @@ class Supervisor:
 
     def _step(self) -> float:
         self._reap()
-        self._look_at_children()
+        for child in self._children:
+            child.look()
         if self._signals:
             self._stop_children()
         else:
             self._start_missing()
         # What follows needs the database; children are looked after without it.
+        self._extend_for_silent()
         while self._ended:
             self._try_to_give_back(self._ended[0])
             presence.forget(self._store, [self._ended[0].worker_id])
@@ -183,7 +124,7 @@ class Supervisor:
 
     def _start(self) -> None:
         worker_id = new_worker_id()
-        board = Board.create(self.plan.slots)
+        board = Board.create(self.plan.slots, self.plan.lease_seconds)
         reader, writer = os.pipe()
         try:
             process = self._spawn(worker_id, board, reader)
@@ -230,14 +171,6 @@ class Supervisor:
         if self._failed_starts >= MAX_FAILED_STARTS:
             self.failure = f"{MAX_FAILED_STARTS} children in a row died at once: {told}"
 
-    def _look_at_children(self) -> None:
-        for child in self._children:
-            child.memory_bytes = resident_bytes(child.process.pid) or child.memory_bytes
-            if child.board.ready and child.ready_at is None:
-                child.ready_at = clock.monotonic()
-            if child.hangs:
-                child.kill()
-
     # Ending
 
     def _stop_children(self) -> None:
@@ -259,6 +192,18 @@ class Supervisor:
 
     # What needs the database
 
+    def _extend_for_silent(self) -> None:
+        """Extend all leases of children that cannot; a stopped process does not get that."""
+        now = clock.monotonic()
+        for child in self._children:
+            if now >= child.extend_at and child.silent:
+                child.extend_at = now + self.plan.lease_seconds / 3
+                count = self._store.extend_all(child.worker_id, self.plan.lease_seconds)
+                logger.warning(
+                    "leases extended for a silent child",
+                    extra={"worker_id": child.worker_id, "count": count},
+                )
+
     def _try_to_give_back(self, child: Child) -> None:
         try:
             self._give_back(child)
@@ -271,6 +216,9 @@ class Supervisor:
         begun = child.board.running()
         # By the board, since a task may end its process with the same exit code.
         on_purpose = child.killed or child.board.end_code in (EXIT_RECYCLE, EXIT_GAVE_UP)
+        if child.overdue:
+            delay_seconds = self._settings.backoff.delay_seconds
+            self._store.time_out(child.overdue, child.told, delay_seconds)
         count = self._store.release_strays(child.worker_id, () if on_purpose else set(begun))
         lost = self._store.lose(child.worker_id, child.told)
         presence.forget(self._store, [child.worker_id])

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import random
+import select
 import socket
 import threading
 import uuid
@@ -176,10 +177,17 @@ class Worker:
         return self._ending.drained
 
     def _watch_parent(self) -> None:
-        """Stop when the parent is gone. Then nobody gives back what this process has to cut."""
+        """Show the parent that threads get to run here; stop when it is gone.
+
+        Then nobody gives back what this process has to cut.
+        """
         assert self._parent is not None
-        while os.read(self._parent.alive_descriptor, 1):
-            pass
+        board, descriptor = self._parent.board, self._parent.alive_descriptor
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        # Readable at its end only: nobody writes to it.
+        while not poll.poll(1000 * board.sign_seconds):
+            board.show_alive()
         logger.warning("parent is gone", extra={"worker_id": self.id})
         self._parent = None
         self.stop()

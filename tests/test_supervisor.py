@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from django.core.management import CommandError, call_command
 from django.db import DataError
 
 from django_workqueue.board import Board
+from django_workqueue.child import Child, is_stopped
 from django_workqueue.ending import EXIT_GAVE_UP, EXIT_RECYCLE
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.models import Worker as WorkerRow
@@ -28,7 +30,7 @@ from tests import factories
 from tests.jobs import app
 from tests.processes import ROOT, Process, command, environment, lines, wait_until, worker
 from tests.store_faults import Fault, with_faults
-from tests.timescale import GRACE_SECONDS, PATIENCE_SECONDS
+from tests.timescale import GRACE_SECONDS, LEASE_SECONDS, PATIENCE_SECONDS
 
 real = pytest.mark.usefixtures("transactional_db")
 LONG = ("--lease", "600")
@@ -338,7 +340,7 @@ def test_children_that_never_start_end_the_parent_with_the_reason(plan: Plan) ->
 def test_a_child_that_hangs_before_it_is_up_is_given_up(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_workqueue.supervisor.START_SECONDS", 0.1)
+    monkeypatch.setattr("django_workqueue.child.START_SECONDS", 0.1)
     monkeypatch.setattr("django_workqueue.supervisor.MAX_FAILED_STARTS", 2)
     spawned = Spawned(WAITS)
     supervisor = Supervisor(plan, spawned)
@@ -376,7 +378,7 @@ def test_children_that_die_as_soon_as_they_are_up_end_the_parent_but_one_bad_job
 def test_an_idle_child_that_was_up_for_long_may_die_of_anything(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("django_workqueue.supervisor.AT_ONCE_SECONDS", 0.0)
+    monkeypatch.setattr("django_workqueue.child.AT_ONCE_SECONDS", 0.0)
     supervisor = Supervisor(plan, Spawned(WAITS))
     supervisor._start()
     (child,) = supervisor._children
@@ -526,3 +528,84 @@ def test_a_poison_job_takes_no_innocent_one_along(notes: Path, threads: int) -> 
     assert Result.objects.count() == 14
     # Each death but the first was the poison's alone.
     assert max(Result.objects.values_list("attempts", flat=True)) <= 2
+
+
+# Silence
+
+
+@real
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_job_that_lets_nothing_else_run_for_leases_is_run_once_where_a_parent_extends(
+    notes: Path, processes: str
+) -> None:
+    """Without a parent it lapses, and another worker runs it too: the control."""
+
+    def starts() -> int:
+        return sum(line.startswith("start") for line in lines(notes))
+
+    options = ("--processes", processes, "--threads", "1")
+    with worker(*options), worker(*options) as other:
+        # Past the time after its start in which a sweeper reclaims nothing.
+        time.sleep(LEASE_SECONDS / 3)
+        result = app.hold_interpreter.enqueue(str(notes), "a", 4 * LEASE_SECONDS)
+        wait_until(lambda: starts() == 2 or Result.objects.exists(), "the end")
+        assert not other.ended
+
+    assert starts() == (1 if processes == "1" else 2)
+    assert Result.objects.filter(pk=result.id).exists() == (processes == "1")
+
+
+@real
+def test_a_task_that_lets_nothing_else_run_is_ended_at_its_limit_and_harms_no_other(
+    notes: Path, go_on: Path
+) -> None:
+    beside = app.start_and_wait.enqueue(str(notes), "beside", str(go_on))
+    with worker("--processes", "1", "--threads", "2", *LONG) as process:
+        wait_until(lambda: lines(notes), "the start")
+        bad = app.hold_interpreter.using(timeout=0.5, max_attempts=2).enqueue(
+            str(notes), "bad", 10 * PATIENCE_SECONDS
+        )
+        wait_until(lambda: DeadJob.objects.exists(), "the death")
+        go_on.touch()
+        wait_until(lambda: Result.objects.filter(pk=beside.id).exists(), "the other's end")
+        assert not process.ended
+
+    dead: Any = DeadJob.objects.get(pk=bad.id)
+    assert (dead.reason, dead.attempt, dead.deaths) == ("timeout", 2, 0)
+    assert [each["outcome"] for each in dead.errors] == ["timeout"] * 2
+    assert "must end within 0.5 s" in dead.errors[0]["message"]
+    assert "let nothing else run" in dead.errors[0]["message"]
+    row: Any = Result.objects.get(pk=beside.id)
+    assert (row.attempts, row.errors) == (1, [])
+
+
+def child_of_a_board(board: Board) -> Child:
+    """Return a child that waits, and never shows that it is alive."""
+    process = subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.DEVNULL)
+    return Child("w", board, process, os.open(os.devnull, os.O_RDONLY))
+
+
+def test_a_child_that_was_stopped_is_not_silent_and_one_that_hangs_for_long_is_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    board = Board.create(4, lease_seconds=0.06)
+    child = child_of_a_board(board)
+    board.show_ready()
+    child.look()
+    wait_until(lambda: child.silent, "the silence")
+
+    child.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: is_stopped(child.process.pid), "the stop")
+    assert not child.silent
+    child.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: child.silent, "the silence again")
+
+    child.look()
+    assert child.process.poll() is None
+    monkeypatch.setattr("django_workqueue.child.HUNG_SECONDS", 0.0)
+    child.look()
+    assert child.process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    assert "since it showed no sign of life" in child.told
+    # Its jobs are charged: nobody wanted that end.
+    assert not child.killed
+    child.close()

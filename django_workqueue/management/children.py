@@ -14,8 +14,8 @@ from django.core.management.base import CommandError
 from django.utils.autoreload import get_child_arguments
 
 from ..board import Board
+from ..child import Spawn
 from ..ending import EXIT_GAVE_UP, EXIT_RECYCLE, Ended
-from ..supervisor import Spawn
 from ..worker import Parent
 from .base import USAGE
 

@@ -275,6 +275,20 @@ class Claiming(Columns):
             answers |= dict.fromkeys(self.still_held(set(holds) - answers.keys()), False)
         return answers
 
+    @statement
+    def extend_all(
+        self, worker_id: str, lease_seconds: float, *, now: datetime | None = None
+    ) -> int:
+        """Extend all leases of a worker whose own threads do not get to; return how many."""
+        running = Q(state=State.RUNNING, worker_id=worker_id)
+        ids = sorted(self.live().filter(running).values_list("pk", flat=True))
+        if not ids:
+            return 0
+        with self.together():
+            self.lock(LiveJob, ids)
+            rows = self.live().filter(running, pk__in=ids)
+            return rows.update(lease_expires_at=self.moment(now, lease_seconds))
+
     def still_held(self, holds: Collection[Hold]) -> set[Hold]:
         """Return those of *holds* that are running under their token, as far as is committed."""
         rows = self.live().filter(state=State.RUNNING, pk__in=[hold[0] for hold in holds])

@@ -186,7 +186,7 @@ class Swept:
     queue_name: str
     worker_id: str
     attempt: int
-    outcome: Literal["ready", "dead", "cancelled", "dropped"]
+    outcome: Literal["ready", "scheduled", "dead", "cancelled", "dropped"]
     reason: DeathReason | None = None
 
 

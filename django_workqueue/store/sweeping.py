@@ -7,7 +7,7 @@ restates all that made the row a candidate, so a row that changed in between is 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -17,7 +17,7 @@ from ..models import SPENT, DeadJob, LiveJob, Lock, Seen, Worker
 from ..states import NOT_RUNNING, DeathReason, HeldReason, Lane, State
 from .core import delete_rows, statement, transition
 from .ordering import Ordering
-from .records import ErrorRecord, Swept, with_error
+from .records import ErrorRecord, Hold, Swept, with_error
 from .settling import UNHELD, Settling
 
 SWEEP_BATCH: Final = 500
@@ -90,6 +90,41 @@ class Sweeping(Ordering, Settling):
         held = self.live().filter(state=State.RUNNING, pk=job.pk, token=job.token)
         return self._take_back(held, job, told, now)
 
+    def time_out(
+        self,
+        holds: Collection[Hold],
+        told: str,
+        delay_seconds: Callable[[int], float],
+        *,
+        now: datetime | None = None,
+    ) -> list[Swept]:
+        """Take back running jobs whose process was ended because they outlived their time limit.
+
+        Each is scheduled again after ``delay_seconds(attempt)``, or dead (timeout) where its
+        budget is spent; *told* says how the process ended.
+        """
+        rows = self.live().filter(pk__in=sorted(job_id for job_id, _ in holds)).order_by("pk")
+        overdue = [job for job in rows if (job.pk, job.token) in holds]
+        return self._sweep(
+            overdue, lambda job: self._time_out(job, told, delay_seconds(job.attempt), now)
+        )
+
+    @transition
+    def _time_out(
+        self, job: LiveJob, told: str, delay_seconds: float, now: datetime | None
+    ) -> Swept | None:
+        self.lock(LiveJob, [job.pk])
+        held = self.live().filter(state=State.RUNNING, pk=job.pk, token=job.token)
+        limit = f"timeout: an attempt of {job.task} must end within {job.timeout:g} s; {told}"
+        facts = self._lost_facts(job, limit, outcome=DeathReason.TIMEOUT)
+        if job.cancel_asked_at is not None:
+            return self._move_cancelled(held, job, facts, now)
+        if job.attempt >= job.max_attempts:
+            return self._move_dead(held, job, DeathReason.TIMEOUT, facts, now)
+        later = {"state": State.SCHEDULED, "run_after": self.moment(now, delay_seconds)}
+        held = held.filter(cancel_asked_at__isnull=True)
+        return swept(job, "scheduled") if held.update(**later, **UNHELD, **facts) else None
+
     @transition
     def _reclaim(self, job: LiveJob, now: datetime | None) -> Swept | None:
         self.lock(LiveJob, [job.pk])
@@ -117,13 +152,13 @@ class Sweeping(Ordering, Settling):
             return None
         return swept(job, "ready")
 
-    def _lost_facts(self, job: LiveJob, told: str = "") -> dict[str, Any]:
+    def _lost_facts(self, job: LiveJob, told: str = "", outcome: str = "lost") -> dict[str, Any]:
         record = ErrorRecord(
             attempt=job.attempt,
             worker=job.worker_id or "",
             started=job.started_at or job.claimed_at,
             ended=job.lease_expires_at,
-            outcome="lost",
+            outcome=outcome,
             message=told
             or (
                 f"worker lost: {job.worker_id} stopped extending its lease, which ended "
@@ -311,7 +346,7 @@ class Sweeping(Ordering, Settling):
 
 def swept(
     job: LiveJob,
-    outcome: Literal["ready", "dead", "cancelled", "dropped"],
+    outcome: Literal["ready", "scheduled", "dead", "cancelled", "dropped"],
     reason: DeathReason | None = None,
 ) -> Swept:
     """Return what the log says of a row that a sweep moved."""

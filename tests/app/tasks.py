@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 import sys
 import time
@@ -106,6 +107,14 @@ def start_and_wait(path: str, name: str, go_on: str, seconds: float = 60) -> Non
     while not Path(go_on).exists() and time.monotonic() < ends:
         time.sleep(0.01)
     append(path, f"end {name} {os.getpid()}")
+
+
+@task(backoff=0)
+def hold_interpreter(path: str, name: str, seconds: float) -> None:
+    """Write the start, hold the interpreter's lock as a C extension may, write the end."""
+    append(path, f"start {name}")
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    append(path, f"end {name}")
 
 
 @task(max_attempts=1)
