@@ -217,7 +217,8 @@ class Inserting(Columns):
         return statement
 
     def on_conflict_sql(self) -> str:
-        return f"ON CONFLICT ({self.quote('unique_hash')}) DO NOTHING"
+        unique_hash = self.quote("unique_hash")
+        return f"ON CONFLICT ({unique_hash}) WHERE {unique_hash} IS NOT NULL DO NOTHING"
 
     def _inserted(self, row: tuple[Any, ...]) -> Inserted:
         enqueued_at, run_after = from_database(row[1]), from_database(row[2])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
 
+from django_workqueue.models import LiveJob
 from django_workqueue.store import BaseStore
 from tests.factories import NOT_HELD, at, claim, new_job, running
 from tests.sound import changes, row, rows
@@ -92,3 +94,25 @@ def test_progress_of_a_claim_that_holds_nothing_changes_nothing(
     before = rows()
     assert store.note_progress(stale, "1") is False
     assert rows() == before
+
+
+@pytest.mark.vendor("postgresql")
+def test_an_extension_writes_to_no_index(store: BaseStore) -> None:
+    # Case 103: a heartbeat is a heap-only update, whose dead tuple the next one reuses.
+    def updates() -> tuple[int, int]:
+        """Return how many rows were updated, and how many of them without touching an index."""
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = %s",
+                [LiveJob._meta.db_table],
+            )
+            every, heap_only = cursor.fetchone()
+            return every, heap_only
+
+    start = updates()
+    taken = [running(store, queue_name=f"q{number}") for number in range(5)]
+    claimed = updates()
+    assert len(store.extend(taken, 30, now=at(10))) == 5
+    extended = updates()
+    assert (claimed[0] - start[0], claimed[1] - start[1]) == (5, 0), "the control: a claim does"
+    assert (extended[0] - claimed[0], extended[1] - claimed[1]) == (5, 5)
