@@ -120,7 +120,7 @@ def test_page_is_refused_without_its_view_permission(store: BaseStore, model: st
     assert staff().get(page_of(uuid.uuid4(), model)).status_code == 403
 
 
-@pytest.mark.parametrize("model", PAGES)
+@pytest.mark.parametrize("model", [name for name in PAGES if name != "schedule"])
 def test_nothing_is_added_changed_or_deleted_by_a_superuser(model: str) -> None:
     client = Client()
     client.force_login(get_user_model().objects.create_superuser("ada"))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from .deadjobs import DeadJobAdmin
 from .livejobs import LiveJobAdmin
-from .others import LockAdmin, QueueAdmin, ResultAdmin, ScheduleAdmin, WorkerAdmin
+from .others import LockAdmin, QueueAdmin, ResultAdmin, WorkerAdmin
+from .schedules import ScheduleAdmin
 
 __all__ = [
     "DeadJobAdmin",

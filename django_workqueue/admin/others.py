@@ -1,4 +1,4 @@
-"""Results, schedules, locks, queues and workers: lists to look at."""
+"""Results, locks, queues and workers: lists to look at."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import registry
-from ..models import Lock, Queue, Result, Schedule, Worker
+from ..models import Lock, Queue, Result, Worker
 from ..states import ResultOutcome
 from ..store.operating import FOREVER
 from . import jobpage, showing
 from .base import SEARCH_NEWEST_HELP, ReadOnlyAdmin, containing, newest_with_text
-from .redaction import redacted, redacted_call
+from .redaction import redacted
 
 
 @admin.register(Result)
@@ -76,7 +75,7 @@ class ResultAdmin(ReadOnlyAdmin):
 class NamedAdmin(ReadOnlyAdmin):
     """A small table whose primary key is a name: all of it is in the list."""
 
-    list_display_links = None
+    list_display_links: Any = None
     search_fields = ("pk",)
 
     def get_search_results(
@@ -84,43 +83,6 @@ class NamedAdmin(ReadOnlyAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         term = search_term.strip()
         return (containing(queryset, term, ["pk"]) if term else queryset), False
-
-
-@admin.register(Schedule)
-class ScheduleAdmin(NamedAdmin):
-    list_display = (
-        "name",
-        "task",
-        "arguments",
-        "expression",
-        "timezone",
-        "queue_name",
-        "is_on",
-        "next",
-        "last",
-        "fire_count",
-        "missed_count",
-        "error",
-    )
-    ordering = ("next_fire_at", "name")
-
-    @admin.display(description=gettext_lazy("arguments"))
-    def arguments(self, schedule: Schedule) -> SafeString:
-        call = {"args": schedule.args, "kwargs": schedule.kwargs}
-        shown = redacted_call(call, registry.find(schedule.task))
-        return showing.code(showing.first_line(showing.inline_call(shown)))
-
-    @admin.display(description=gettext_lazy("on"), boolean=True)
-    def is_on(self, schedule: Schedule) -> bool:
-        return schedule.enabled and not schedule.paused
-
-    @admin.display(description=gettext_lazy("next tick"))
-    def next(self, schedule: Any) -> SafeString:
-        return showing.age(schedule.next_fire_at, schedule.now)
-
-    @admin.display(description=gettext_lazy("last tick"))
-    def last(self, schedule: Any) -> SafeString:
-        return showing.age(schedule.last_fire_at, schedule.now)
 
 
 @admin.register(Lock)
