@@ -88,6 +88,7 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "django_workqueue",
     "tests.app",
+    "tests.beat",
 ]
 if django.VERSION < (6, 0):
     INSTALLED_APPS += ["django_tasks"]

@@ -321,8 +321,8 @@ def test_data_in_another_database_than_the_queue_is_warned_of_until_its_outbox_i
     assert message == (
         "workqueue.W005",
         "Jobs are part of the transaction of the queue's database, 'other', and data of admin, "
-        "auth, contenttypes, sessions is written to 'default': a plain enqueue() inside "
-        "atomic(using='default') commits by itself.",
+        "auth, contenttypes, django_celery_beat, sessions is written to 'default': a plain "
+        "enqueue() inside atomic(using='default') commits by itself.",
         "Enqueue there with django_workqueue.outbox.enqueue(task, …, using='default'), and name "
         "'default' in WORKQUEUE[\"OUTBOX_DATABASES\"], which ends this warning.",
     )

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+from argparse import ArgumentParser
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -81,9 +82,14 @@ def own_options(name: str) -> set[str]:
     everywhere = BaseCommand().create_parser("manage.py", name)
     known = {option for action in everywhere._actions for option in action.option_strings}
     parser = load_command_class("django_workqueue", name).create_parser("manage.py", name)
+    parsers: list[ArgumentParser] = [parser]
+    for action in parser._actions:
+        # Of its subcommands too.
+        parsers += dict(action.choices or {}).values() if action.dest == "subcommand" else ()
     return {
         max(action.option_strings, key=len)
-        for action in parser._actions
+        for each in parsers
+        for action in each._actions
         if action.option_strings and not known & set(action.option_strings)
     }
 

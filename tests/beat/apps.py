@@ -1,0 +1,6 @@
+from django.apps import AppConfig
+
+
+class BeatConfig(AppConfig):
+    name = "tests.beat"
+    label = "django_celery_beat"
