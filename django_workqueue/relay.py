@@ -316,6 +316,14 @@ def _has_left(settled: Settled) -> bool:
     return settled.place in {ResultOutcome.SUCCEEDED, ResultOutcome.CANCELLED, UNKNOWN}
 
 
+def relayed_aliases() -> list[str]:
+    """Return the databases whose outbox this process relays."""
+    home = queue_alias()
+    # Without a destination there is nothing to deliver, and nothing to move at home.
+    at_home = home in conf.current().outbox_databases and served(moves=False)
+    return ([home] if at_home else []) + outbox_aliases()
+
+
 class Relays:
     """The relays of a worker process: one for each database that has an outbox for it."""
 
@@ -328,9 +336,6 @@ class Relays:
         threads: int,
         on_settled: OnSettled,
     ) -> None:
-        # Without a destination there is nothing to deliver, and nothing to move at home.
-        home = queue_alias()
-        at_home = home in conf.current().outbox_databases and served(moves=False)
         self._relays = [
             Relay(
                 alias,
@@ -340,7 +345,7 @@ class Relays:
                 threads=threads,
                 on_settled=on_settled,
             )
-            for alias in ([home] if at_home else []) + outbox_aliases()
+            for alias in relayed_aliases()
             if threads
         ]
 

@@ -8,9 +8,15 @@ from pathlib import Path
 import pytest
 
 from django_workqueue.models import DeadJob, LiveJob
-from tests.relaying.storms import Storm
+from django_workqueue.outbox import destinations
+from tests.outboxes import declare, publish
+from tests.processes import command, lines
+from tests.relaying.storms import SETTINGS, Storm
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("own_destinations"),
+]
 
 
 @pytest.fixture
@@ -25,6 +31,20 @@ def test_a_small_storm_loses_nothing_and_keeps_the_order(storm: Storm) -> None:
     storm.assert_delivered()
     assert len(storm.committed()) > 40
     assert not DeadJob.objects.exists()
+
+
+def test_runworker_says_what_it_relays_and_delivers_all_before_it_is_drained(
+    tmp_path: Path,
+) -> None:
+    declare(lambda message: None, name="storm")
+    publish(destinations.declared()["outbox:storm"], *range(3), key="a")
+    deliveries = tmp_path / "deliveries"
+    more = {**SETTINGS, "WORKQUEUE_TEST_DELIVERIES": str(deliveries)}
+    done = command("runworker", "--drain", "--processes", "0", **more)
+    assert done.returncode == 0, done.stderr
+    assert "  outbox    default; 1 destinations\n" in done.stdout
+    assert done.stdout.count("succeeded  outbox:storm  ") == 3
+    assert len(lines(deliveries)) == 3
 
 
 @pytest.mark.soak

@@ -15,6 +15,8 @@ from django_workqueue.compat import task_backends
 from django_workqueue.demand import most_in_flight
 from django_workqueue.ending import Ended
 from django_workqueue.loop import stop_on_signals
+from django_workqueue.outbox import destinations
+from django_workqueue.relay import relayed_aliases
 from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
 from django_workqueue.worker import ASYNC_TASKS, Options, Parent, Worker
@@ -169,7 +171,8 @@ class Command(WorkQueueCommand):
         # Before the start block: who has read it may send a signal.
         self._stops.pass_on(worker.stop)
         if parent is None:
-            self._teller.started({"worker": worker.id, **facts, "tasks": told_count()})
+            who = {"worker": worker.id}
+            self._teller.started({**who, **facts, **told_outbox(), "tasks": told_count()})
         with scheduler.in_thread(conf.current(), wanted=self._with_scheduler):
             ended = worker.run()
         code = exit_code(ended)
@@ -230,6 +233,12 @@ class Command(WorkQueueCommand):
                     return None
                 names |= backend.queues
         return names or None
+
+
+def told_outbox() -> Facts:
+    """Return the start block's line about what is relayed; none where nothing is."""
+    aliases, count = relayed_aliases(), len(destinations.declared())
+    return {"outbox": f"{', '.join(aliases)}; {count} destinations"} if aliases else {}
 
 
 def told_count() -> str:
