@@ -21,6 +21,8 @@ from django_workqueue.states import DeathReason, State
 from django_workqueue.store import BaseStore, get_store
 from django_workqueue.tasks import task
 from tests import factories, sound
+from tests.outboxes import claim as outbox_claim
+from tests.outboxes import declare, publish
 
 pytestmark = pytest.mark.django_db(databases=["default", "other"])
 
@@ -675,3 +677,44 @@ def test_lost_attempt_is_shown_with_the_worker_that_was_lost(store: BaseStore, m
     assert "worker lost: w-of-a-dead-host stopped extending its lease" in page
     assert re.search(r"Attempt 1\b", page)
     assert re.search(r"\blost\b", page)
+
+
+# Messages of the outbox
+
+
+@pytest.fixture
+def dead_message(store: BaseStore, own_destinations: None) -> uuid.UUID:
+    """The first of two messages of a key: dead, and the other waits for what becomes of it."""
+    events = declare(lambda message: None)
+    first, _ = publish(events, {"order": 7}, {"order": 8}, key="7")
+    (taken,) = outbox_claim()
+    store.bury(taken, DeathReason.TERMINAL, factories.error(taken))
+    return first
+
+
+def test_a_dead_message_is_seen_under_its_destination(dead_message: uuid.UUID) -> None:
+    client = staff(*VIEW)
+    listed = client.get(url("deadjob_changelist")).content.decode()
+    assert "outbox:events" in listed
+    page = client.get(page_of(dead_message)).content.decode()
+    assert "outbox:events" in page
+    assert "&quot;order&quot;: 7" in page
+
+
+def test_a_requeued_message_goes_before_the_later_ones_of_its_key(
+    store: BaseStore, dead_message: uuid.UUID
+) -> None:
+    do(operator(), "deadjob_requeue", dead_message)
+    assert [(job.pk == dead_message, job.state) for job in LiveJob.objects.order_by("seq")] == [
+        (True, "ready"),
+        (False, "held"),
+    ]
+
+
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+def test_a_discarded_message_lets_the_later_ones_of_its_key_go(
+    store: BaseStore, dead_message: uuid.UUID
+) -> None:
+    do(operator(), "deadjob_discard", dead_message)
+    assert not DeadJob.objects.exists()
+    assert [job.state for job in LiveJob.objects.all()] == ["ready"]

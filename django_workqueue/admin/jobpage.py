@@ -53,7 +53,9 @@ def task_of(job: Any) -> Any | None:
 
 
 def name_of(job: Any) -> str:
-    return showing.visible(job.task or job.kind or job.lane)
+    # What a message is, its queue says; its kind is the same for all.
+    own = job.queue_name if job.lane == Lane.OUTBOX else job.kind
+    return showing.visible(job.task or own or job.lane)
 
 
 def shown_payload(job: Any) -> Any:
