@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -105,6 +105,22 @@ class Settling(Acking):
         if delay_seconds > 0:
             changes = {"state": State.SCHEDULED, "run_after": self.moment(now, delay_seconds)}
         return self._leave(claim, "release", {"attempt": claim.attempt - 1}, now, **changes)
+
+    @transition
+    def release_together(self, claims: Sequence[Claim]) -> set[Hold]:
+        """Give back, in one statement, what one token has claimed; return the holds that let go.
+
+        As `release` without a delay. A hold that is missing was asked to be cancelled: `release`
+        ends it. One that another claim has by now is returned: nothing is written of it.
+        """
+        (token,) = {claim.token for claim in claims}
+        ids = sorted(claim.id for claim in claims)
+        self.lock(LiveJob, ids)
+        held = self.live().filter(pk__in=ids, token=token, state=State.RUNNING)
+        waiting = held.filter(cancel_asked_at__isnull=True)
+        waiting.update(state=State.READY, attempt=F("attempt") - 1, **UNHELD)
+        holds = {claim.hold for claim in claims}
+        return holds - self.still_held(holds)
 
     @transition
     def hold(
