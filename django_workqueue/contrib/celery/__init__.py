@@ -4,12 +4,15 @@
 ``celery_destination``: messages of the outbox for a Celery task of another service.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...exceptions import MaxRetriesExceededError, TaskFailed
 from .declaring import shared_task
 from .results import AsyncResult
 from .tasks import SharedTask
+
+if TYPE_CHECKING:
+    from .destination import celery_destination
 
 __all__ = [
     "AsyncResult",
