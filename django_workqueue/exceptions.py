@@ -122,6 +122,14 @@ class MaxRetriesExceededError(WorkQueueError):
     """A ``shared_task`` asked for a retry when none was left, without an exception to raise."""
 
 
+class WebhookFailed(WorkQueueError):
+    """A webhook's receiver gave an answer that may be another one later. *status* is HTTP's."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Retry(Exception):
     """Raised by a task: try again after *after* seconds (None: by the task's backoff).
 

@@ -30,6 +30,7 @@ from django_workqueue.contrib.celery import (
     celery_destination,
     declaring,
 )
+from django_workqueue.contrib.webhook import webhook_destination
 from django_workqueue.store import Swept
 from tests.docpages import DOCS, ROOT, names, page, rows
 
@@ -271,10 +272,17 @@ def test_function_for_tests_is_told_whole(function: Any) -> None:
     assert dict(titles)[function.__name__] == shown(function).replace("*, ", "")
 
 
-def test_celery_destination_is_told_whole() -> None:
-    section = page("reference/celery.md").section("`celery_destination(name, …)`")
+@pytest.mark.parametrize(
+    ("path", "function"),
+    [
+        ("reference/celery.md", celery_destination),
+        ("reference/webhook.md", webhook_destination),
+    ],
+)
+def test_destination_of_contrib_is_told_whole(path: str, function: Any) -> None:
+    section = page(path).section(f"`{function.__name__}(name, …)`")
     told = {row[0].strip("`"): row[1].strip("`") for row in rows(section)}
-    given = inspect.signature(celery_destination).parameters
+    given = inspect.signature(function).parameters
     options = {name: each for name, each in given.items() if each.kind is each.KEYWORD_ONLY}
     assert set(told) == set(options)
     for name, each in options.items():
