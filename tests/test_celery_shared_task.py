@@ -123,6 +123,7 @@ def test_signatures_and_groups_are_refused_by_name() -> None:
             exec(f"from django_workqueue.contrib.celery import {name}")
 
 
+@pytest.mark.vendor("sqlite")
 def test_nothing_of_celery_is_imported() -> None:
     """A project that left Celery has it installed no more."""
     code = (
