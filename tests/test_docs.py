@@ -265,7 +265,8 @@ def test_lock_is_told_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "function", [testing.run_jobs, testing.deliver_outbox, testing.assert_enqueued]
+    "function",
+    [testing.run_jobs, testing.deliver_outbox, testing.fire_schedules, testing.assert_enqueued],
 )
 def test_function_for_tests_is_told_whole(function: Any) -> None:
     titles = re.findall(r"^## `(\w+)(\(.*\))`$", page("reference/testing.md").text, re.MULTILINE)

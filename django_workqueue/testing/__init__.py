@@ -10,7 +10,15 @@ class BuyTests(TestCase):
 
 from .asserting import assert_enqueued
 from .delivering import deliver_outbox
+from .firing import fire_schedules
 from .moving_clock import MovedClock, moved_clock
 from .running import run_jobs
 
-__all__ = ["MovedClock", "assert_enqueued", "deliver_outbox", "moved_clock", "run_jobs"]
+__all__ = [
+    "MovedClock",
+    "assert_enqueued",
+    "deliver_outbox",
+    "fire_schedules",
+    "moved_clock",
+    "run_jobs",
+]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .asserting import assert_enqueued
 from .delivering import deliver_outbox
+from .firing import fire_schedules
 from .moving_clock import MovedClock
 from .running import run_jobs
 
@@ -18,4 +19,5 @@ class WorkQueue:
 
     run_jobs = staticmethod(run_jobs)
     deliver_outbox = staticmethod(deliver_outbox)
+    fire_schedules = staticmethod(fire_schedules)
     assert_enqueued = staticmethod(assert_enqueued)
