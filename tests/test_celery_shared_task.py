@@ -228,6 +228,8 @@ def test_apply_async_names_queue_priority_and_headers() -> None:
     job = row(tasks.add.apply_async(args=(1,), kwargs={"y": 1}, **options))
     assert (job.queue_name, job.rank, job.headers) == ("slow", -3, {"tenant": "acme"})
     assert job.payload == {"args": [1], "kwargs": {"y": 1}}
+    job = row(tasks.add.apply_async((1,), time_limit=7, ignore_result=True, retry=False))
+    assert (job.timeout, job.result_ttl) == (7, 0)
 
 
 # Running and retrying

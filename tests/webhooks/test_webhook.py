@@ -488,9 +488,11 @@ def test_port_that_is_none_is_refused(url: str) -> None:
 
 
 def test_url_of_a_message_that_cannot_be_used_is_the_end() -> None:
-    deliver = webhook_destination("hooks", url=lambda each: "http://example.com/", secret="old")
+    deliver = webhook_destination("hooks", url=lambda each: each.payload, secret="old")
     with pytest.raises(Terminal, match="url must begin with https, got 'http'. Use https"):
-        deliver(message(1))
+        deliver(message("http://example.com/"))
+    with pytest.raises(Terminal, match="url must be a string, got an instance of NoneType"):
+        deliver(message(None))
 
 
 def test_names_beyond_ascii_are_looked_up_as_name_servers_have_them() -> None:

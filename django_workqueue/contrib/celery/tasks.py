@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 # Enqueued with a moment that is past: what Celery's workers would throw away when they see it.
 LEAST_EXPIRES: Final = 0.001
 
+CALL_OPTIONS: Final = (
+    "countdown, eta, expires, queue, priority, headers, time_limit and ignore_result"
+)
+ABOUT_THE_BROKER: Final = frozenset({"retry", "retry_policy"})
+"""How often a broker is asked to take a message; there is none, and they are left aside."""
+
 CALL_UNSUPPORTED: Final = (
     "task_id, link, link_error, producer, connection, router, exchange, routing_key, shadow, "
     "group_id, chord, compression, soft_time_limit"
@@ -84,6 +90,8 @@ class SharedTask:
         queue: str | None = None,
         priority: int | None = None,
         headers: Mapping[str, Any] | None = None,
+        time_limit: float | None = None,
+        ignore_result: bool = False,
         **unsupported: Any,
     ) -> results.AsyncResult:
         """Enqueue a job in the caller's transaction, if there is one.
@@ -93,13 +101,14 @@ class SharedTask:
         TypeError for an option that is not supported, by its name, and what ``enqueue`` raises
         for arguments that do not fit or that JSON lacks: no datetime, UUID or Decimal.
         """
-        if unsupported:
+        if unknown := unsupported.keys() - ABOUT_THE_BROKER:
             raise TypeError(
-                f"apply_async() of {self.name} takes countdown, eta, expires, queue, priority and "
-                f"headers, got {', '.join(sorted(unsupported))}. Not supported are, among others, "
+                f"apply_async() of {self.name} takes {CALL_OPTIONS}, got "
+                f"{', '.join(sorted(unknown))}. Not supported are, among others, "
                 f"{CALL_UNSUPPORTED}."
             )
         changes: dict[str, Any] = {"queue_name": queue, "priority": priority, "headers": headers}
+        changes |= {"timeout": time_limit, "result_ttl": 0 if ignore_result else None}
         changes |= self._moments(countdown, eta, expires)
         task = self.task.using(**{name: each for name, each in changes.items() if each is not None})
         return results.AsyncResult(task.enqueue(*(args or ()), **(kwargs or {})).id)

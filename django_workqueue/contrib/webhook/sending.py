@@ -9,7 +9,7 @@ import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from ... import clock
@@ -42,8 +42,11 @@ class Answer:
     body: bytes
 
 
-def target_of(url: str, *, allow_http: bool) -> Target:
+def target_of(url: Any, *, allow_http: bool) -> Target:
     """Return where *url* leads. Raises ValueError, which does not show the URL."""
+    if not isinstance(url, str):
+        told = f"url must be a string, got an instance of {type(url).__name__}."
+        raise ValueError(told)  # noqa: TRY004  # as for every other URL that cannot be used
     parts = urlsplit(url)
     schemes = ("https", "http") if allow_http else ("https",)
     if parts.scheme not in schemes:
