@@ -8,7 +8,7 @@ from django.db import migrations
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('workqueue', '0003_schedules'),
+        ('workqueue', '0004_result_schedule'),
     ]
 
     operations = [
