@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import payload
-from .compat import BaseTaskBackend, TaskResult, TaskResultStatus, task_finished, task_started
+from .compat import TaskResult, TaskResultStatus, task_finished, task_started
 from .job import Job, Verb
 from .results import task_error
 from .store.records import Claim
@@ -19,13 +19,13 @@ logger = logging.getLogger("django_workqueue.executor")
 def tell_started(job: Job) -> None:
     """Send Django's ``task_started`` for a job that has its result."""
     assert job.result is not None
-    task_started.send_robust(_sender(job.result), task_result=job.result)
+    task_started.send_robust(job.sender, task_result=job.result)
 
 
 async def atell_started(job: Job) -> None:
     """Do the same from an event loop: receivers may block, and run in the thread of the ORM."""
     assert job.result is not None
-    await task_started.asend_robust(_sender(job.result), task_result=job.result)
+    await task_started.asend_robust(job.sender, task_result=job.result)
 
 
 def tell_finished(jobs: Sequence[Job]) -> None:
@@ -50,19 +50,15 @@ def _tell_finished(job: Job) -> None:
         object.__setattr__(result, "_return_value", payload.decode(outcome.value))
     elif outcome.error is not None:
         result.errors.append(task_error(outcome.error.as_json()))
-    task_finished.send_robust(_sender(result), task_result=result)
-
-
-def _sender(result: TaskResult[..., Any]) -> type[BaseTaskBackend]:
-    return type(result.task.get_backend())
+    task_finished.send_robust(job.sender, task_result=result)
 
 
 def running_result(
     claim: Claim, task: WorkQueueTask, args: list[Any], kwargs: dict[str, Any]
 ) -> TaskResult[..., Any]:
     """Return Django's TaskResult of a job that is about to run."""
-    errors: list[dict[str, Any]] = payload.decode(claim.errors)
-    worker_ids: list[str] = payload.decode(claim.worker_ids)
+    errors: list[dict[str, Any]] = _list(claim.errors)
+    worker_ids: list[str] = _list(claim.worker_ids)
     return TaskResult(
         task=task,
         id=str(claim.id),
@@ -77,3 +73,9 @@ def running_result(
         errors=[task_error(error) for error in errors],
         worker_ids=[*worker_ids, claim.worker_id],
     )
+
+
+def _list(text: str) -> list[Any]:
+    """Return a stored list, which for most jobs is empty."""
+    decoded: list[Any] = [] if text == "[]" else payload.decode(text)
+    return decoded

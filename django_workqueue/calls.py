@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from . import conf, payload, results
+from .binding import check_call
 from .compat import TaskResult, TaskResultStatus
 from .enqueueing import Placed
 from .exceptions import PayloadError
 from .states import Lane
 from .store import Inserted, NewJob
-from .tasks import WorkQueueTask, bind
+from .tasks import WorkQueueTask
 
 NAME_LENGTH: Final = 255
 KEY_MAX_BYTES: Final = 8_192
@@ -25,7 +26,7 @@ def new_job(
     settings: conf.Settings,
 ) -> NewJob:
     """Return the checked job for a call of *task*; options that are None come from *settings*."""
-    bind(task, args, kwargs)
+    check_call(task, args, kwargs)
     headers = "{}"
     if task.headers is not None:
         headers = payload.encode(

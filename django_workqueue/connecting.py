@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final
 
-from django.db import connections, reset_queries
+from django.db import connections
 
 from .transactions import in_test
 
@@ -27,6 +27,8 @@ def clean_connections(*, keep: str | None = None) -> list[str]:
     """
     left_open = []
     for connection in connections.all(initialized_only=True):
+        # DEBUG keeps every query of a thread.
+        connection.queries_log.clear()
         if connection.connection is None or connection.alias == keep or in_test(connection):
             continue
         if connection.in_atomic_block or not connection.get_autocommit():
@@ -36,8 +38,6 @@ def clean_connections(*, keep: str | None = None) -> list[str]:
             _close(connection)
         else:
             connection.errors_occurred = False
-    # DEBUG keeps every query of a thread.
-    reset_queries()
     return left_open
 
 

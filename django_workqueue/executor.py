@@ -12,12 +12,13 @@ from typing import Any
 
 from . import clock, conf, payload, registry
 from .announcing import atell_started, running_result, tell_started
+from .binding import check_call
 from .connecting import clean_connections
 from .exceptions import ArgumentsError, PayloadError, TransactionLeftOpen, UnknownTask
 from .job import Job, Outcome, Verb
 from .outcomes import failed, held, not_run, succeeded
 from .states import DeathReason
-from .tasks import Context, WorkQueueTask, bind
+from .tasks import Context, WorkQueueTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +106,11 @@ def _prepared(job: Job, started: float, settings: conf.Settings) -> Call | Outco
         return held(job, started, "unknown_task", error, settings)
     try:
         args, kwargs = payload.decode_call(claim.payload)
-        bind(task, args, kwargs)
+        check_call(task, args, kwargs)
     except (ArgumentsError, PayloadError) as error:
         return held(job, started, DeathReason.BAD_ARGUMENTS, error, settings)
     job.result = running_result(claim, task, args, kwargs)
+    job.sender = type(task.get_backend())
     if task.takes_context:
         args = [_context(job, started), *args]
     return Call(task, args, kwargs)
@@ -124,8 +126,8 @@ def _context(job: Job, started: float) -> Context:
         fence=claim.fence,
         scheduled_for=claim.scheduled_for,
         headers=payload.decode(claim.headers),
-        cancelled=job.cancelled,
-        lease_lost=job.lease_lost,
+        cancelled=job.cancelled.event,
+        lease_lost=job.lease_lost.event,
         ends=None if claim.timeout is None else started + claim.timeout,
         write_progress=job.note_progress,
     )

@@ -38,9 +38,9 @@ class Flight:
         self._executors = executors
         self._claimer = claimer
         self._on_settled = on_settled
-        self._jobs: dict[Hold, Job] = {}
+        self._jobs: dict[Job, None] = {}
         self._jobs_lock = threading.Lock()
-        self._unwritten: list[Job] = []
+        self._unwritten: dict[Job, None] = {}
         # Of each kind (whether it is a coroutine), what a job takes, for what to claim next.
         self.job_seconds = {False: FIRST_GUESS_SECONDS, True: FIRST_GUESS_SECONDS}
 
@@ -49,21 +49,21 @@ class Flight:
 
     def all(self) -> list[Job]:
         with self._jobs_lock:
-            return list(self._jobs.values())
+            return list(self._jobs)
 
     def holds(self) -> set[Hold]:
         with self._jobs_lock:
-            return set(self._jobs)
+            return {job.claim.hold for job in self._jobs}
 
     def add(self, jobs: Iterable[Job]) -> None:
         with self._jobs_lock:
-            self._jobs |= {job.claim.hold: job for job in jobs}
+            self._jobs |= dict.fromkeys(jobs)
 
     def end(self, jobs: Iterable[Job]) -> None:
         """Let the next settle write the outcomes of *jobs*; without one they are given back."""
         for job in jobs:
             job.finish(None)
-            self._unwritten.append(job)
+            self._unwritten[job] = None
 
     def cut(self, delay_seconds: float) -> None:
         """Let what still runs be given back with its attempt refunded.
@@ -79,7 +79,7 @@ class Flight:
                 delay_seconds=delay_seconds,
             )
             if job.finish(back):
-                self._unwritten.append(job)
+                self._unwritten[job] = None
 
     def settle(self) -> bool:
         """Write the outcomes that have gathered; return whether there were any.
@@ -121,14 +121,14 @@ class Flight:
             ]
             self.job_seconds[kind] = estimate(self.job_seconds[kind], seconds)
         for job in done:
-            if job.claim.hold in self._jobs and job not in self._unwritten:
-                self._unwritten.append(job)
+            if job in self._jobs:
+                self._unwritten[job] = None
 
     def _on_answer(self, settled: Settled) -> None:
         job = settled.job
-        self._unwritten.remove(job)
+        del self._unwritten[job]
         with self._jobs_lock:
-            self._jobs.pop(job.claim.hold, None)
+            self._jobs.pop(job, None)
         self._executors.forget(job)
         held = job.outcome is not None and job.outcome.verb is Verb.HOLD
         if held and registry.get(job.claim.task) is None:

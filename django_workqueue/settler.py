@@ -64,7 +64,7 @@ def settle(store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled]
             on_settled(Settled(job, ResultOutcome.SUCCEEDED))
     jobs = [job for job in jobs if not job.committed]
     acks = [job for job in jobs if job.outcome is not None and job.outcome.verb is Verb.ACK]
-    rest = [job for job in jobs if job not in acks]
+    rest = [job for job in jobs if job.outcome is None or job.outcome.verb is not Verb.ACK]
     for settled in _ack(store, acks):
         on_settled(settled)
     for job in rest:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +23,7 @@ from .compat import (
     TaskContext,
     TaskResult,
 )
-from .exceptions import ArgumentsError, BackoffError, Retry, Snooze, Terminal
+from .exceptions import BackoffError, Retry, Snooze, Terminal
 from .states import UniqueWhile
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "Snooze",
     "Terminal",
     "WorkQueueTask",
-    "bind",
     "task",
 ]
 
@@ -176,23 +174,6 @@ def task(
         )
 
     return declare if function is None else declare(function)
-
-
-def bind(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
-    """Bind a call to the task's signature. Raises ArgumentsError where it does not fit."""
-    signature = _signature(target.func)
-    given = (None, *args) if target.takes_context else args
-    try:
-        return signature.bind(*given, **kwargs)
-    except TypeError as error:
-        raise ArgumentsError(
-            f"A call of {target.module_path} must fit its signature {signature}: {error}."
-        ) from None
-
-
-@functools.lru_cache(maxsize=4096)
-def _signature(func: Callable[..., Any]) -> inspect.Signature:
-    return inspect.signature(func)
 
 
 def check_options(target: WorkQueueTask) -> None:

@@ -15,7 +15,7 @@ PACKAGE = "django_workqueue"
 ROOT = Path(__file__).parent.parent / PACKAGE
 
 ORDER = """
-    __init__ compat ids exceptions clock states backoff cron payload arguments transactions
+    __init__ compat ids exceptions clock states backoff cron payload arguments transactions binding
     conf registry
     models
     store

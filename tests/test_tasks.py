@@ -10,9 +10,10 @@ import pytest
 from django.test import override_settings
 
 from django_workqueue import registry
+from django_workqueue.binding import bind
 from django_workqueue.compat import BACKPORT, InvalidTask, TaskResultStatus, task_backends
 from django_workqueue.exceptions import ArgumentsError
-from django_workqueue.tasks import Backoff, WorkQueueTask, bind, task
+from django_workqueue.tasks import Backoff, WorkQueueTask, task
 from tests.app import tasks as app
 
 BACKENDS = ("django_tasks" if BACKPORT else "django.tasks") + ".backends"

@@ -11,10 +11,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from .. import conf, payload
+from ..binding import bind
 from ..exceptions import ArgumentsError, PayloadError
 from ..models import DeadJob
 from ..states import Lane
-from ..tasks import bind
 from . import showing
 from .jobpage import shown_payload, task_of
 from .redaction import HiddenValueMoved, is_call, restored

@@ -101,7 +101,7 @@ def test_each_job_that_lost_its_lease_is_answered_for_once(store: BaseStore) -> 
     with mock.patch.object(made._executors, "take_done", return_value=jobs):
         made._settle()
     assert [each.place for each in answered] == ["lost", "lost", "succeeded"]
-    assert made._flight._unwritten == []
+    assert not made._flight._unwritten
 
 
 def test_a_job_that_ended_before_the_cut_is_not_run_again(store: BaseStore) -> None:
