@@ -35,11 +35,24 @@ SLOW = (
     "test_lifecycle.py",
     "test_logs.py",
     "test_readme.py",
+    "test_shop_import.py",
     "test_shop_orders.py",
     "test_supervisor.py",
     "test_tutorial.py",
 )
 """Tests that start processes, or try thousands of cases: `python3 runtests.py` leaves them out."""
+
+WITHOUT_DATABASE = (
+    "cron/",
+    "test_backoff.py",
+    "test_conf.py",
+    "test_docpages.py",
+    "test_docs.py",
+    "test_docs_samples.py",
+    "test_layers.py",
+    "test_payload.py",
+)
+"""Tests that ask no database anything: one run of several has them, that on SQLite."""
 
 
 def pytest_report_header() -> str:
@@ -107,4 +120,6 @@ def own_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _is_for(vendor: str, item: pytest.Item) -> bool:
     """Tell whether *item* runs on *vendor*: every test does, unless a mark names others."""
+    if vendor != "sqlite" and str(item.path.relative_to(TESTS)).startswith(WITHOUT_DATABASE):
+        return False
     return all(vendor in mark.args for mark in item.iter_markers("vendor"))
