@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -90,3 +91,23 @@ def add(context: Context, path: str, name: str, seconds: float) -> None:
     Lock.objects.filter(name=name).update(token=F("token") + 1)
     time.sleep(seconds)
     note(path, ledger.END, context)
+
+
+@task(takes_context=True, backoff=0)
+async def doze(context: Context, path: str, seconds: float) -> str:
+    """Do as `nap` does, on the event loop; say if it was cancelled."""
+    note(path, ledger.START, context)
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        note(path, "cancelled", context)
+        raise
+    note(path, ledger.END, context)
+    return "slept"
+
+
+@task(takes_context=True, backoff=0, max_attempts=3)
+async def akill_worker(context: Context, path: str) -> None:
+    """End the process from a coroutine."""
+    note(path, ledger.START, context)
+    os._exit(137)
