@@ -19,7 +19,7 @@ from .store import BaseStore, Hold
 
 logger = logging.getLogger("django_workqueue.claimer")
 
-UNHOLD_SECONDS: Final = 5.0
+UNHOLD_SECONDS: Final = 10.0
 UNKNOWN_SECONDS: Final = 60.0
 
 
@@ -50,6 +50,7 @@ class Claimer:
         self._lease_seconds = lease_seconds
         self._kinds = Kinds(store)
         self._unhold_at = 0.0
+        self._due_seconds: float | None = None
         self._last_queue = ""
         # Task names nobody declared here, with the monotonic time of the first sight.
         self._unknown: dict[str, float] = {}
@@ -64,11 +65,13 @@ class Claimer:
         """
         if clock.monotonic() >= self._unhold_at:
             self._look_after_unknown()
-        if self._store.seconds_to_due() == 0.0:
+        ready, self._due_seconds = self._store.probe(Lane.TASK)
+        if self._due_seconds == 0.0:
             self._store.promote()
+            ready, self._due_seconds = self._store.probe(Lane.TASK)
         self._kinds.begin()
         count, full = 0, True
-        for name in self._claimable_queues():
+        for name in self._in_order(ready):
             kinds = self._kinds.of(name)
             for kind in kinds:
                 limit = room.of(is_async=kind)
@@ -84,6 +87,11 @@ class Claimer:
                 count += len(jobs)
                 full = full and len(jobs) == limit
         return Claimed(count, full=full, again_at=self._kinds.passed_over_until)
+
+    @property
+    def due_seconds(self) -> float | None:
+        """Seconds until the next scheduled job is due, as the last pass saw it; None: no job."""
+        return self._due_seconds
 
     def note_unknown(self, path: str) -> None:
         """Leave jobs of that task, which nobody declared here, out of the claims for a while."""
@@ -105,8 +113,7 @@ class Claimer:
         for path in known:
             del self._unknown[path]
 
-    def _claimable_queues(self) -> list[str]:
-        ready = self._store.ready_queues(Lane.TASK)
+    def _in_order(self, ready: Sequence[str]) -> list[str]:
         if self._queues is not None:
             return [name for name in self._queues if name in ready]
         # All queues, beginning behind the one served last.

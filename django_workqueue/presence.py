@@ -22,18 +22,18 @@ def show(
     """Keep the rows of *workers* current: id to process id and number of running tasks."""
     rows = Worker._base_manager.using(store.alias)
     for worker_id, (pid, running) in workers.items():
-        rows.update_or_create(
+        # One statement, every few seconds: only this process writes the row.
+        if rows.filter(pk=worker_id).update(last_seen_at=store.moment(None), running=running):
+            continue
+        rows.create(
             id=worker_id,
-            defaults={"last_seen_at": store.moment(None), "running": running},
-            create_defaults={
-                "host": socket.gethostname()[:255],
-                "pid": pid,
-                "queues": list(queues or ()),
-                "started_at": store.moment(None),
-                "last_seen_at": store.moment(None),
-                "running": running,
-                "version": __version__,
-            },
+            host=socket.gethostname()[:255],
+            pid=pid,
+            queues=list(queues or ()),
+            started_at=store.moment(None),
+            last_seen_at=store.moment(None),
+            running=running,
+            version=__version__,
         )
 
 

@@ -21,6 +21,8 @@ logger = logging.getLogger("django_workqueue.sweeper")
 
 CLOCKS_PART_SECONDS = 1.0
 BATCHES_PER_SWEEP = 20
+SWEEPS_PER_PURGE = 6
+"""Old rows can wait: looking for them each time was most of what an idle worker asked."""
 
 
 @dataclass(slots=True)
@@ -46,9 +48,12 @@ def sweep(
     settings: conf.Settings,
     *,
     may_reclaim: Callable[[], bool] = lambda: True,
+    purge: bool = True,
     dry_run: bool = False,
 ) -> SweepReport:
     """Sweep once, in bounded batches, and return what was done. Expired rows go first.
+
+    Without *purge*, old rows, and ready ones without a budget, are left for another time.
 
     *may_reclaim* is asked before each batch that looks at the ends of leases: when it says no,
     rows whose lease ended are left alone, the expired among them too.
@@ -56,25 +61,30 @@ def sweep(
     report = SweepReport()
     report.expired = _all(lambda: store.expire(dry_run=dry_run), may_reclaim, dry_run=dry_run)
     report.reclaimed = _all(lambda: store.reclaim(dry_run=dry_run), may_reclaim, dry_run=dry_run)
-    report.buried = store.bury_spent(dry_run=dry_run)
+    if purge:
+        report.buried = store.bury_spent(dry_run=dry_run)
     report.buried += store.bury_unknown(settings.unknown_task_seconds, dry_run=dry_run)
-    for _ in range(1 if dry_run else BATCHES_PER_SWEEP):
+    for _ in range(0 if not purge else 1 if dry_run else BATCHES_PER_SWEEP):
         counts = store.purge(settings.dead_ttl_seconds, dry_run=dry_run)
         for name, count in counts.items():
             report.purged[name] = report.purged.get(name, 0) + count
         if max(counts.values()) < SWEEP_BATCH:
             break
-    report.purged |= _tend_outbox(store, settings, dry_run=dry_run)
+    report.purged |= _tend_outbox(store, settings, purge=purge, dry_run=dry_run)
     for swept in (*report.expired, *report.reclaimed, *report.buried):
         if not dry_run:
             _log(swept)
     return report
 
 
-def _tend_outbox(store: BaseStore, settings: conf.Settings, *, dry_run: bool) -> dict[str, int]:
+def _tend_outbox(
+    store: BaseStore, settings: conf.Settings, *, purge: bool, dry_run: bool
+) -> dict[str, int]:
     """Let keys of the outbox go on that nobody let, and purge what the outbox needs no more."""
-    counts = {
-        "keys": 0 if dry_run else store.tend_keys(),
+    counts = {"keys": 0 if dry_run else store.tend_keys()}
+    if not purge:
+        return counts
+    counts |= {
         "seen": store.forget_seen(settings.dead_ttl_seconds, dry_run=dry_run),
         "moved": 0,
     }
@@ -134,7 +144,9 @@ class Sweeper:
         lease_seconds: float,
         *,
         on_swept: Callable[[SweepReport], None] = lambda report: None,
+        sweeps_per_purge: int = SWEEPS_PER_PURGE,
     ) -> None:
+        self._sweeps_per_purge = sweeps_per_purge
         self._store = store
         self._settings = settings
         self._lease_seconds = lease_seconds
@@ -142,6 +154,7 @@ class Sweeper:
         self._seen: tuple[datetime, float] | None = None
         self._reclaims_from = 0.0
         self._sweeps_at = 0.0
+        self._sweep_count = 0
         self._awaited_at: float | None = None
         # Nothing is known of the database until a look at it went well.
         self._stalled = True
@@ -183,7 +196,17 @@ class Sweeper:
         self._awaited_at = clock.monotonic()
 
     def _sweep(self) -> None:
-        self._on_swept(sweep(self._store, self._settings, may_reclaim=self._may_reclaim))
+        report = sweep(
+            self._store,
+            self._settings,
+            may_reclaim=self._may_reclaim,
+            purge=self._sweep_count % self._sweeps_per_purge == 0,
+        )
+        # As many as a sweep may purge: there are more, and the next one goes on.
+        most = SWEEP_BATCH * BATCHES_PER_SWEEP
+        if max(report.purged.values(), default=0) < most:
+            self._sweep_count += 1
+        self._on_swept(report)
         now = clock.monotonic()
         # What came after the last look may have waited too; the next look tells when it is over.
         self._stalled = self._awaited_at is not None and self._stood_still(self._awaited_at, now)

@@ -267,7 +267,7 @@ class Worker:
         poll = self._poll_seconds() * random.uniform(0.8, 1.0)
         if room.total <= 0:
             return poll
-        due = self.store.seconds_to_due()
+        due = self._claimer.due_seconds
         # 0.0: due, but not for this worker; the poll is often enough to look again.
         return poll if not due else min(poll, due)
 

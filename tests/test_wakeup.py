@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import select
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +17,7 @@ import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from django_workqueue import wakeup
+from django_workqueue import wakeup, watching
 from django_workqueue.store import get_store
 from django_workqueue.store.postgresql import CHANNEL
 from tests import jobs
@@ -238,3 +240,48 @@ def test_a_file_that_cannot_be_read_ends_a_wait_and_no_worker(tmp_path: Path) ->
     woken.attach()
     assert woken.trusted
     woken.close()
+
+
+@pytest.mark.vendor("sqlite")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system tells of no writes")
+def test_a_commit_wakes_though_nobody_looks_by_himself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeup, "WATCHED_SECONDS", 10 * PATIENCE_SECONDS)
+    for _ in range(3):
+        # The last wake-up's rest is over before the next: a write is told of, whenever it comes.
+        time.sleep(wakeup.QUIET_SECONDS)
+        woken = waiting(PATIENCE_SECONDS)
+        app.echo.enqueue(1)
+        assert woken()
+
+
+@pytest.mark.vendor("sqlite")
+def test_where_the_system_tells_of_no_writes_a_worker_looks_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching.FileWatch, "watch", lambda files, paths: False)
+    woken = waiting(PATIENCE_SECONDS)
+
+    app.echo.enqueue(1)
+
+    assert woken()
+
+
+@pytest.mark.vendor("sqlite")
+def test_a_file_in_another_ones_place_is_watched_from_then_on(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    files = watching.FileWatch()
+    assert files.descriptor is not None
+    assert files.watch([str(path)])
+
+    path.unlink()
+    assert files.take()
+    path.write_text("new")
+    assert files.watch([str(path)])
+    with path.open("a") as file:
+        file.write("er")
+
+    assert select.select([files.descriptor], [], [], PATIENCE_SECONDS)[0]
+    assert not files.take()
+    files.close()
+    assert not files.watch([str(path)])

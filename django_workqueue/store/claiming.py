@@ -49,13 +49,12 @@ class Claiming(Columns):
         )
         with self.connection.cursor() as cursor:
             cursor.execute(sql, now_params)
-            row = cursor.fetchone()
-        if row is None:
-            return None
-        run_after, current = map(from_database, row)
-        assert run_after is not None
-        assert current is not None
-        return max((run_after - current).total_seconds(), 0.0)
+            return seconds_between(cursor.fetchone())
+
+    def probe(self, lane: Lane) -> tuple[list[str], float | None]:
+        """Return ``ready_queues`` and ``seconds_to_due``: all that an idle worker asks."""
+        due = self.seconds_to_due()
+        return self.ready_queues(lane), due
 
     def promote(self, *, limit: int = BATCH, now: datetime | None = None) -> int:
         """Make scheduled jobs that are due ready, the earliest first; return how many.
@@ -123,6 +122,15 @@ class Claiming(Columns):
         Reads one entry of workqueue_live_ready for each queue, however many rows it has: a
         DISTINCT would read them all.
         """
+        sql, params = self.ready_queues_sql(lane, limit, now)
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return sorted(row[0] for row in cursor.fetchall())
+
+    def ready_queues_sql(
+        self, lane: Lane, limit: int, now: datetime | None
+    ) -> tuple[str, list[Any]]:
+        """Return the statement of ``ready_queues``."""
         live, name = self.live_table, self.quote("queue_name")
         now_sql, now_params = self.now_sql(now)
         first = (
@@ -136,9 +144,7 @@ class Claiming(Columns):
             f"(SELECT {self.quote('name')} FROM {self.quote(Queue._meta.db_table)} "
             f"WHERE {self.quote('paused_until')} > {now_sql}) LIMIT {limit:d}"
         )
-        with self.connection.cursor() as cursor:
-            cursor.execute(sql, [lane.value, lane.value, *now_params])
-            return sorted(row[0] for row in cursor.fetchall())
+        return sql, [lane.value, lane.value, *now_params]
 
     # Taking it
 
@@ -353,6 +359,16 @@ class Claiming(Columns):
         )
         params = [self.dump_uuid(job_id) for job_id, _ in holds]
         return sql, params + [self.dump_uuid(part) for hold in holds for part in hold]
+
+
+def seconds_between(row: Sequence[Any] | None) -> float | None:
+    """Return the seconds from the second to the first moment of *row*; None: there is none."""
+    if row is None or row[0] is None:
+        return None
+    due, current = map(from_database, row)
+    assert due is not None
+    assert current is not None
+    return max((due - current).total_seconds(), 0.0)
 
 
 def batches(claims: Iterable[Claim]) -> Iterable[Sequence[Hold]]:

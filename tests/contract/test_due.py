@@ -117,3 +117,19 @@ def test_seconds_to_due_counts_to_the_next_and_never_below_zero(store: BaseStore
     assert store.seconds_to_due(now=T0) == 7.25
     assert store.seconds_to_due(now=at(7.25)) == 0.0
     assert store.seconds_to_due(now=at(99)) == 0.0
+
+
+def test_a_probe_says_both_which_queues_are_ready_and_when_the_next_job_is_due(
+    store: BaseStore,
+) -> None:
+    assert store.probe(Lane.TASK) == ([], None)
+
+    insert(store, now=None, queue_name="b")
+    insert(store, now=None, queue_name="a")
+    insert(store, now=None, delay_seconds=60.0)
+    names, seconds = store.probe(Lane.TASK)
+
+    assert names == ["a", "b"]
+    assert seconds is not None
+    assert 50.0 < seconds <= 60.0
+    assert store.probe(Lane.OUTBOX)[0] == []

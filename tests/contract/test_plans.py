@@ -102,6 +102,7 @@ def test_each_statement_walks_the_index_it_names(plain: BaseStore, taken: list[C
             lambda: claim(plain, queue_name="q1", kind="k", exclude_tasks=["a", "b"]),
         ),
         "ready_queues": ("workqueue_live_ready", lambda: plain.ready_queues(Lane.TASK, now=at(1))),
+        "probe": ("workqueue_live_ready|workqueue_live_scheduled", lambda: plain.probe(Lane.TASK)),
         "seconds_to_due": ("workqueue_live_scheduled", lambda: plain.seconds_to_due(now=at(1))),
         "promote": ("workqueue_live_scheduled", lambda: plain.promote(limit=50, now=at(120))),
         "unhold": (

@@ -73,15 +73,15 @@ def test_a_claim_that_is_committed_late_is_given_back_uncharged() -> None:
 def test_an_outage_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     made = worker()
     store = type(made.store)
-    ready_queues = store.ready_queues
+    probe = store.probe
     faults = [OperationalError("gone")] * 5
 
     def fail(self: Any, *args: Any, **options: Any) -> Any:
         if faults:
             raise faults.pop()
-        return ready_queues(self, *args, **options)
+        return probe(self, *args, **options)
 
-    with mock.patch.object(store, "ready_queues", fail):
+    with mock.patch.object(store, "probe", fail):
         made.run()
     caplog.set_level(logging.INFO)
     told = [

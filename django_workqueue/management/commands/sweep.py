@@ -51,6 +51,7 @@ class Command(WorkQueueCommand):
                 settings,
                 settings.lease_seconds,
                 on_swept=lambda report: self._tell(report, given),
+                sweeps_per_purge=1,
             ).loop()
 
         def step() -> float:
