@@ -12,6 +12,7 @@ from django.db import IntegrityError
 from django.db.models import F, Q, QuerySet
 
 from ..models import Schedule
+from ..models.fields import from_database
 from .core import delete_rows, statement, transition
 from .operating import Operating
 from .records import NewJob
@@ -122,18 +123,24 @@ class Scheduling(Operating):
 
         Reads the first entry of workqueue_schedule_due.
         """
-        rows = (
-            self.schedules()
-            .filter(MAY_FIRE)
-            .order_by("next_fire_at")
-            .annotate(now=self.moment(now))
+        # Not the ORM: it would order by what it selects, which on PostgreSQL is not the column.
+        now_sql, now_params = self.now_sql(now)
+        q = self.quote
+        sql = (
+            f"SELECT {self.read_moment_sql(q('next_fire_at'))}, {self.read_moment_sql(now_sql)} "
+            f"FROM {q(Schedule._meta.db_table)} WHERE {q('enabled')} = %s AND {q('paused')} = %s "
+            f"AND {q('error')} = '' AND {q('next_fire_at')} IS NOT NULL "
+            f"ORDER BY {q('next_fire_at')} LIMIT 1"
         )
-        found = rows.values_list("next_fire_at", "now").first()
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, [*now_params, True, False])
+            found = cursor.fetchone()
         if found is None:
             return None
-        next_fire_at, current = found
+        next_fire_at, current = map(from_database, found)
         assert next_fire_at is not None
-        return max(float((next_fire_at - current).total_seconds()), 0.0)
+        assert current is not None
+        return max((next_fire_at - current).total_seconds(), 0.0)
 
     def due_names(self, *, limit: int, now: datetime | None = None) -> list[str]:
         """Return the names of schedules with a due tick, the earliest first.
