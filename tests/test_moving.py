@@ -17,6 +17,7 @@ from django.urls import path
 from django_workqueue import moving, outbox
 from django_workqueue.compat import TaskResultStatus
 from django_workqueue.models import DeadJob, LiveJob, Moved, Result
+from django_workqueue.relay import relayed_aliases
 from django_workqueue.store import Ack, get_store
 from tests import jobs
 from tests.jobs import app
@@ -336,3 +337,50 @@ def test_atomic_requests_of_the_data_s_database_cover_its_jobs(
     groups.all().delete()
     deliver_all()
     assert [each.value for each in Result.objects.all()] == ["good"]
+
+
+# Routers
+
+
+class QueueElsewhere:
+    """The queue is in "other"; the tables, and so an outbox, are in "default" too."""
+
+    def db_for_read(self, model: Any, **hints: Any) -> str | None:
+        return "other" if model._meta.app_label == "workqueue" else None
+
+    db_for_write = db_for_read
+
+
+def test_a_router_decides_where_the_queue_is_and_the_outbox_stays_with_the_data() -> None:
+    with (
+        override_settings(DATABASE_ROUTERS=[QueueElsewhere()]),
+        jobs.workqueue(OUTBOX_DATABASES=["default"]),
+    ):
+        with transaction.atomic():
+            Group.objects.create(name="order")
+            result = outbox.enqueue(app.echo, "routed")
+        assert LiveJob.objects.using("default").count() == 1
+        assert status(result) == READY
+        deliver_all()
+        assert status(result) == SUCCESSFUL
+    assert not LiveJob.objects.using("default").exists()
+    assert Result.objects.using("other").count() == 1
+    Group.objects.all().delete()
+
+
+class QueueAlone(QueueElsewhere):
+    """As above, and "default" has no tables of the queue."""
+
+    def allow_migrate(self, db: str, app_label: str, **hints: Any) -> bool | None:
+        return db == "other" if app_label == "workqueue" else None
+
+
+def test_a_database_that_cannot_have_the_tables_is_not_relayed() -> None:
+    """The default of OUTBOX_DATABASES names "default" for projects whose queue is elsewhere."""
+    with override_settings(DATABASE_ROUTERS=[QueueAlone()]), jobs.workqueue():
+        assert relayed_aliases() == []
+        result = app.echo.enqueue("plain")
+        deliver_all()
+        assert status(result) == SUCCESSFUL
+        with pytest.raises(ValueError, match="using of outbox.enqueue"):
+            outbox.enqueue(app.echo, 1, using="default")

@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, transaction
 
 from django_workqueue import outbox
 from django_workqueue.exceptions import NotInTransaction, PayloadError
 from django_workqueue.models import LiveJob, OutboxKey, Seen
 from django_workqueue.outbox import Message
-from django_workqueue.store import Ack, get_store
+from django_workqueue.store import Ack, BaseStore, get_store
 from django_workqueue.store.sweeping import SEEN_MARGIN_SECONDS
 from tests import jobs
 from tests.outboxes import claim
@@ -285,3 +286,37 @@ def test_delivered_messages_go_after_their_retention_and_undelivered_ones_never(
     assert store.purge(90 * 86_400, now=now + timedelta(days=7.1))["results"] == 1
     assert store.purge(90 * 86_400, now=now + timedelta(days=3650))["results"] == 0
     assert [payload for payload, *_ in states()] == ["waiting"]
+
+
+# The transaction and its hooks
+
+
+@real
+def test_a_message_that_cannot_be_written_takes_the_business_row_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Case D 92: there is no moment at which the order is saved and nobody will hear of it."""
+    events = declare()
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise DatabaseError("the disk is full")
+
+    monkeypatch.setattr(BaseStore, "insert", refuse)
+    with pytest.raises(DatabaseError), transaction.atomic():
+        Group.objects.create(name="order")
+        events.publish(1)
+    assert not Group.objects.exists()
+
+
+@real
+def test_a_hook_that_fails_before_ours_loses_no_message() -> None:
+    """Case D 96."""
+    events = declare()
+
+    def fail() -> None:
+        raise Failed
+
+    with pytest.raises(Failed), transaction.atomic():
+        transaction.on_commit(fail)
+        events.publish("written")
+    assert states() == [("written", "ready", "")]

@@ -7,11 +7,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import connection, transaction
 
 from django_workqueue.exceptions import LeaseLost, Retry, Snooze, Terminal
 from django_workqueue.models import DeadJob, LiveJob, OutboxKey, Result
 from django_workqueue.outbox import Message
+from django_workqueue.relay import Relays
 from django_workqueue.store import Ack, get_store
 from tests import jobs
 from tests.outboxes import Received, claim, declare, deliver_all, publish, relaying
@@ -337,3 +338,89 @@ def test_a_publisher_keeps_nobody_from_settling() -> None:
         outcome()
         wait_until(lambda: Result.objects.count() == 3)
     assert received.payloads[-1] == 2
+
+
+# Ends, faults, and what a handler leaves behind
+
+
+def test_a_stop_lets_the_delivery_end_and_gives_the_rest_back_uncharged() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def handler(message: Message) -> None:
+        begun.set()
+        assert go_on.wait(20)
+
+    events = declare(handler)
+    publish(events, 1, 2, 3)
+    relays = Relays(
+        "stopped", lease_seconds=5, poll_seconds=0.02, threads=1, on_settled=lambda settled: None
+    )
+    relays.start()
+    assert begun.wait(20)
+    relays.stop()
+    go_on.set()
+    relays.close(20)
+    assert Result.objects.count() == 1
+    assert [(job.state, job.attempt) for job in LiveJob.objects.all()] == [("ready", 0)] * 2
+
+
+def test_two_relays_of_one_name_do_not_free_each_other_s_messages() -> None:
+    """Case M8: a name is no right to a message, the token is."""
+    store = get_store()
+    publish(declare(Received()), 1, 2)
+    (first,) = claim(limit=1)
+    (second,) = claim(limit=1)
+    assert first.worker_id == second.worker_id
+    store.release(first)
+    assert store.still_held([first.hold, second.hold]) == {second.hold}
+
+
+def test_a_destination_that_hangs_holds_up_no_other() -> None:
+    release = threading.Event()
+    hangs = declare(lambda message: release.wait(20), name="hangs")
+    received = Received()
+    quick = declare(received, name="quick")
+    publish(hangs, *range(8))
+    with relaying(threads=2):
+        wait_until(lambda: LiveJob.objects.filter(state="running").exists())
+        publish(quick, "one")
+        wait_until(lambda: received.payloads)
+        release.set()
+
+
+def test_a_handler_that_leaves_a_transaction_open_has_failed() -> None:
+    """Case D 100, for a handler: the next message of that thread is delivered."""
+    failed: list[int] = []
+
+    def handler(message: Message) -> None:
+        if message.attempt == 1:
+            failed.append(message.payload)
+            transaction.set_autocommit(False)
+            LiveJob.objects.exists()
+
+    publish(declare(handler), 1)
+    deliver_all(relay_threads=1)
+    assert failed == [1]
+    result: Any = Result.objects.get()
+    assert [error["exception_class"].rpartition(".")[2] for error in result.errors] == [
+        "TransactionLeftOpen"
+    ]
+
+
+@pytest.mark.vendor("postgresql")
+def test_no_transaction_is_open_while_a_handler_runs() -> None:
+    """Case D 102."""
+    idle: list[Any] = []
+
+    def handler(message: Message) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT query FROM pg_stat_activity WHERE datname = current_database() "
+                "AND state LIKE 'idle in transaction%'"
+            )
+            idle.extend(cursor.fetchall())
+
+    publish(declare(handler), 1)
+    deliver_all()
+    assert idle == []
+    assert Result.objects.count() == 1
