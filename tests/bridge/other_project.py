@@ -16,6 +16,7 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_connection_max_retries=None,
     task_acks_late=True,
+    worker_enable_remote_control=False,
 )
 ledger = Path(os.environ["BRIDGE_LEDGER"])
 
