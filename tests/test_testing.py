@@ -248,6 +248,21 @@ def test_hooks_of_a_body_run_at_its_end_and_those_of_a_rolled_back_one_never() -
 
 
 @pytest.mark.django_db
+def test_error_of_a_hook_is_the_test_s_unless_it_is_robust(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def hooked(*, robust: bool) -> None:
+        transaction.on_commit(lambda: [].pop(), robust=robust)
+
+    jobs.enqueue(lambda: hooked(robust=True))
+    run_jobs()
+    assert "robust hook failed" in caplog.text
+    jobs.enqueue(lambda: hooked(robust=False))
+    with pytest.raises(IndexError):
+        run_jobs()
+
+
+@pytest.mark.django_db
 def test_signals_of_django_are_sent() -> None:
     seen: list[Any] = []
 

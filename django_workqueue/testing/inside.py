@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -10,6 +11,8 @@ from django.db import DatabaseError, connections, transaction
 
 from ..job import Outcome, Verb
 from ..transactions import in_test
+
+logger = logging.getLogger("django_workqueue.testing")
 
 
 class _RolledBack(Exception):
@@ -70,3 +73,4 @@ def _call(hook: Callable[[], object], *, robust: bool) -> None:
     except Exception:
         if not robust:
             raise
+        logger.exception("robust hook failed, as it may")
