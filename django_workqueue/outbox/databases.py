@@ -15,7 +15,11 @@ def database_of(using: str | None, call: str) -> str:
         return aliases[0]
     if using in aliases:
         return str(using)
-    named = f"one of {', '.join(aliases)}" if aliases else "a database with an outbox, and there is none"
+    named = (
+        f"one of {', '.join(aliases)}"
+        if aliases
+        else "a database with an outbox, and there is none"
+    )
     hint = (
         f'Add the alias to {conf.NAME}["OUTBOX_DATABASES"], migrate it, and restart the workers: '
         "they relay the outboxes of those databases only."
