@@ -82,7 +82,7 @@ class Claimer:
                 if jobs:
                     take(jobs)
                     self._last_queue = name
-                self._kinds.note(name, kind, limit, jobs)
+                self._kinds.note(name, jobs)
                 room = room.less(jobs)
                 count += len(jobs)
                 full = full and len(jobs) == limit

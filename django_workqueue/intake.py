@@ -115,8 +115,10 @@ class Intake:
                 continue
             left = job.claim.received + WAIT_SECONDS - now
             if left <= 0:
-                self._flight.end(self._executors.take_unstarted())
-                return 0.0
+                unstarted = self._executors.take_unstarted()
+                self._flight.end(unstarted)
+                # None: an executor has it, and is about to start it.
+                return 0.0 if unstarted else WAIT_SECONDS
             next_seconds = min(next_seconds, left)
         return next_seconds
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from . import clock, registry
@@ -25,25 +24,22 @@ PAUSE_FACTOR: Final = 20.0
 """A look that found none of a kind is not repeated for that many times as long as it took."""
 
 
-@dataclass(slots=True)
-class _Look:
-    # The last claim found as many as it asked for, and the next will find some.
-    full: bool = False
-    again_at: float = 0.0
-
-
 class Kinds:
     """What one worker knows of the kinds of task in each queue."""
 
     def __init__(self, store: BaseStore) -> None:
         self._store = store
         self._seen: dict[str, set[bool]] = {}
-        self._looks: dict[tuple[str, bool], _Look] = {}
+        # The tasks at the front of a queue, in this pass.
+        self._fronts: dict[str, set[str]] = {}
+        # Of a queue and a kind, when it is worth another look.
+        self._again_at: dict[tuple[str, bool], float] = {}
         self.passed_over_until = math.inf
         """Infinite, or the monotonic time at which a kind that was not looked for is, first."""
 
     def begin(self) -> None:
         """Begin a pass over the queues."""
+        self._fronts.clear()
         self.passed_over_until = math.inf
 
     def of(self, queue_name: str) -> list[bool]:
@@ -53,29 +49,25 @@ class Kinds:
         kinds = registry.kinds(queue_name) | self._seen.get(queue_name, set())
         return sorted(kinds) or [False, True]
 
-    def note(self, queue_name: str, kind: bool, limit: int, jobs: Sequence[Job]) -> None:  # noqa: FBT001
-        """Note what a claim of at most *limit* jobs of one kind brought."""
+    def note(self, queue_name: str, jobs: Sequence[Job]) -> None:
+        """Note which kinds a claim brought."""
         self._seen.setdefault(queue_name, set()).update(job.is_async for job in jobs)
-        self._look(queue_name, kind).full = len(jobs) == limit
 
     def worth(self, queue_name: str, kind: bool) -> bool:  # noqa: FBT001
         """Tell whether a claim of one kind from a mixed queue will find some.
 
         Otherwise it might step over a million jobs of the other kind, with locks in its hands.
         """
-        look = self._look(queue_name, kind)
-        if look.full:
-            return True
         began = clock.monotonic()
-        if began < look.again_at:
-            self.passed_over_until = min(self.passed_over_until, look.again_at)
+        again_at = self._again_at.get((queue_name, kind), 0.0)
+        if began < again_at:
+            self.passed_over_until = min(self.passed_over_until, again_at)
             return False
-        front = front_tasks(self._store, Lane.TASK, queue_name, limit=FRONT)
-        if any(registry.is_async(path) is kind for path in front):
+        if queue_name not in self._fronts:
+            self._fronts[queue_name] = front_tasks(self._store, Lane.TASK, queue_name, limit=FRONT)
+        if any(registry.is_async(path) is kind for path in self._fronts[queue_name]):
             return True
         now = clock.monotonic()
-        look.again_at = now + max(PAUSE_FACTOR * (now - began), PAUSE_SECONDS)
+        pause = max(PAUSE_FACTOR * (now - began), PAUSE_SECONDS)
+        self._again_at[queue_name, kind] = now + pause
         return False
-
-    def _look(self, queue_name: str, kind: bool) -> _Look:  # noqa: FBT001
-        return self._looks.setdefault((queue_name, kind), _Look())

@@ -274,6 +274,7 @@ def test_a_look_that_found_none_of_a_kind_is_not_repeated_at_once(transactional_
         # It looked: whoever drains has seen that there is none.
         assert known.passed_over_until == float("inf")
         app.asleep.enqueue(0)
+        known.begin()
         assert not known.worth("default", True)
         assert known.passed_over_until == 100.0 + kinds.PAUSE_SECONDS
         frozen.advance(kinds.PAUSE_SECONDS)
@@ -310,3 +311,14 @@ def test_jobs_that_do_not_wait_long_stay(transactional_db: None) -> None:
     assert 0 < made._intake.give_back_waiting() <= WAIT_SECONDS
     job.started = clock.monotonic()
     assert made._intake.give_back_waiting() == float("inf")
+
+
+def test_a_job_that_is_about_to_start_is_looked_at_again_later(transactional_db: None) -> None:
+    made = new_worker()
+    enqueue(lambda: None, 1)
+    (claim,) = jobs.claim()
+    # Taken by a thread, and waiting for the database to mark it.
+    made._flight.add([Job(claim)])
+    with clock.Frozen(at=claim.received + 2 * WAIT_SECONDS):
+        assert made._intake.give_back_waiting() == WAIT_SECONDS
+    assert running() == 1
