@@ -62,6 +62,12 @@ class Wakeup:
     def attach(self) -> None:
         """Begin to listen, or begin again on a new connection. Called before each look for work."""
 
+    def catch_up(self) -> None:
+        """Forget what was told until now: a look for work follows, which sees all of it.
+
+        So that what this process has written itself wakes it not.
+        """
+
     def set(self) -> None:
         # A full pipe says it already, and a closed one has nobody left to tell.
         with contextlib.suppress(OSError):
@@ -197,6 +203,16 @@ class SQLiteWakeup(Wakeup):
             self._connection.ensure_connection()
             self._version = self._read_version()
             self._watch()
+
+    def catch_up(self) -> None:
+        if self._version is None:
+            return
+        if self._watched and self._files.take():
+            self._watch()
+        try:
+            self._version = self._read_version()
+        except (DatabaseError, InterfaceError):
+            self._version = None
 
     def wait(self, timeout: float | None = None) -> bool:
         ends = None if timeout is None else clock.monotonic() + timeout

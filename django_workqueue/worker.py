@@ -228,6 +228,7 @@ class Worker:
         self._relays_drained = self.options.drain and self._relays.are_drained()
         look_again = min(look_again, self._intake.give_back_waiting())
         room = self._intake.room()
+        self.wakeup.catch_up()
         claimed = self._claim(room)
         look_again = min(look_again, max(claimed.again_at - clock.monotonic(), 0.0))
         if claimed.count:

@@ -282,6 +282,7 @@ def test_a_quiet_worker_prints_nothing(notes: Path) -> None:
 
 @real
 def test_three_jobs_that_exit_leave_the_process_as_it_was(notes: Path) -> None:
+    """Case A 22."""
     for _ in range(3):
         app.leave.enqueue(3)
     for number in range(20):

@@ -182,6 +182,7 @@ def test_a_task_that_ignores_a_cancel_ends_with_its_worker_after_the_grace(
 
 
 def test_a_supervised_child_with_a_stuck_task_is_replaced(tmp_path: Path) -> None:
+    """Case A 12."""
     notes, never = tmp_path / "notes", tmp_path / "never"
     options = {"timeout": LIMIT, "max_attempts": 1}
     stuck = app.start_and_wait.using(**options).enqueue(str(notes), "stuck", str(never))

@@ -366,6 +366,8 @@ def test_a_transaction_that_is_left_open_is_rolled_back_and_a_failure() -> None:
 
 
 def test_autocommit_that_is_left_off_is_restored() -> None:
+    """Case D 100."""
+
     def leave_off() -> None:
         transaction.set_autocommit(False)
         Group.objects.create(name="half")
@@ -378,6 +380,7 @@ def test_autocommit_that_is_left_off_is_restored() -> None:
 
 
 def test_a_transaction_that_was_broken_and_left_open_harms_no_later_job() -> None:
+    """Case D 100."""
     Group.objects.create(name="once")
 
     def break_it() -> None:
@@ -393,6 +396,7 @@ def test_a_transaction_that_was_broken_and_left_open_harms_no_later_job() -> Non
 
 
 def test_an_error_caught_inside_atomic_harms_no_later_job() -> None:
+    """Case D 100."""
     Group.objects.create(name="once")
 
     def caught() -> str:

@@ -131,6 +131,7 @@ def test_progress_is_written_with_the_next_extension() -> None:
 def test_an_extension_that_raises_leaves_the_job_running_and_is_tried_again(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Case N16."""
     (job,) = held = claimed()
     before = row(job).lease_expires_at
     fault = Fault("extend", error, times=2)

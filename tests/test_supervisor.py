@@ -102,6 +102,7 @@ def test_a_job_of_a_killed_child_starts_again_without_waiting_for_its_lease(
 def test_a_job_that_ends_its_process_each_time_is_dead_after_its_budget_and_harms_no_other(
     notes: Path,
 ) -> None:
+    """Case A 14."""
     poison = app.exit_process.enqueue(137)
     with worker("--processes", "1", "--threads", "1", *LONG) as process:
         wait_until(lambda: DeadJob.objects.exists(), "the death")
@@ -274,6 +275,7 @@ def test_workers_go_on_when_nobody_reads_what_they_print(notes: Path) -> None:
 
 @real
 def test_children_of_a_killed_parent_end_by_themselves(notes: Path, go_on: Path) -> None:
+    """Case O14."""
     result = app.start_and_wait.enqueue(str(notes), "a", str(go_on))
     with worker("--processes", "2", "--threads", "1", "--grace", "30", *LONG) as process:
         wait_until(lambda: lines(notes), "the start")

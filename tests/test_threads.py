@@ -115,6 +115,7 @@ def test_room_is_what_could_start_now(pool: Any) -> None:
     "raised", [SystemExit(3), KeyboardInterrupt(), BaseException("x"), GeneratorExit()]
 )
 def test_no_slot_is_lost_whatever_a_body_raises(raised: BaseException, pool: Any) -> None:
+    """Cases A 21 and 22."""
     one = pool()
 
     one.put(claimed(*[raising(raised)] * 3, *[body(lambda: 1)] * 20))

@@ -285,3 +285,17 @@ def test_a_file_in_another_ones_place_is_watched_from_then_on(tmp_path: Path) ->
     assert not files.take()
     files.close()
     assert not files.watch([str(path)])
+
+
+@pytest.mark.vendor("sqlite")
+def test_what_came_before_a_look_for_work_wakes_no_more() -> None:
+    hint = wakeup.wakeup_for(get_store())
+    hint.attach()
+    app.echo.enqueue(1)
+
+    hint.catch_up()
+
+    assert not hint.wait(2 * wakeup.QUIET_SECONDS)
+    app.echo.enqueue(2)
+    assert hint.wait(PATIENCE_SECONDS)
+    hint.close()

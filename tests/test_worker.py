@@ -239,6 +239,7 @@ def test_a_job_starts_after_the_commit_and_finds_its_row() -> None:
 
 
 def test_no_transaction_is_open_while_a_task_runs() -> None:
+    """Case D 102."""
     seen: list[Any] = []
 
     def look() -> None:
@@ -338,6 +339,7 @@ def test_a_paused_queue_is_left_alone_and_does_not_keep_a_drain_from_its_end() -
 
 
 def test_a_drain_ends_when_nothing_is_due_and_leaves_what_is_later() -> None:
+    """Case N17."""
     later = app.echo.using(run_after=jobs.in_an_hour()).enqueue(1)
     jobs.enqueue(lambda: 1)
 
@@ -540,6 +542,7 @@ def forgotten(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_an_unknown_task_is_held_uncharged_and_the_good_one_behind_it_runs(
     forgotten: Any, tmp_path: Any
 ) -> None:
+    """Case A 25."""
     unknown = app.note.enqueue(str(tmp_path / "file"), "ran")
     good = jobs.enqueue(lambda: 1)
 

@@ -7,6 +7,7 @@ elsewhere.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import tempfile
@@ -14,8 +15,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.harness import arguments, database, forget_all, say, wait_for_all, worker
-from tests.processes import lines, wait_until
+from tests.benchmarks.harness import (
+    arguments,
+    database,
+    forget_all,
+    say,
+    session,
+    wait_for_all,
+    worker,
+)
+from tests.processes import Process, lines, wait_until
 
 
 def main() -> None:
@@ -41,6 +50,12 @@ def starts(path: Path) -> list[tuple[str, int, float]]:
     return [(name, int(pid), float(at)) for what, name, pid, at in found if what == "start"]
 
 
+def tell(process: Process, number: int) -> None:
+    """Send a signal to a worker and its children."""
+    for pid in session(process.pid):
+        os.kill(pid, number)
+
+
 def kill_a_child(path: Path) -> None:
     from django_workqueue.models import Result
 
@@ -60,7 +75,7 @@ def kill_a_child(path: Path) -> None:
         wait_for_all()
         attempts = list(Result.objects.values_list("attempts", flat=True))
         again_at = {name: at for name, _, at in reversed(starts(path)) if at > killed}
-        later = max(again_at[name] for name in begun)
+        later = max(again_at[name] for name in begun & again_at.keys())
         say(
             f"kill -9 of a child with {len(begun)} running: first starts again after "
             f"{min(again()) - killed:.2f} s, last after {later - killed:.2f} s; "
@@ -71,22 +86,26 @@ def kill_a_child(path: Path) -> None:
 def stop_eight_of_many(path: Path) -> None:
     from django_workqueue.models import LiveJob, Result
 
-    with worker("--processes", "1", "--threads", "8", "--grace", "10") as process:
+    options = ("--processes", "1", "--threads")
+    with contextlib.ExitStack() as stack:
+        # It is up, and takes nothing before the stop.
+        other = stack.enter_context(worker(*options, "108"))
+        tell(other, signal.SIGSTOP)
+        process = stack.enter_context(worker(*options, "8", "--grace", "10"))
         naps(path, 108, 1.0)
         wait_until(lambda: len(starts(path)) >= 8, "eight starts")
         claimed = LiveJob.objects.filter(state="running").count()
-        with worker("--processes", "1", "--threads", "108"):
-            before = {name for name, *_ in starts(path)}
-            process.send(signal.SIGTERM)
-            asked = time.monotonic()
-            code = process.end()
-            ended = time.monotonic()
-            wait_for_all()
+        tell(other, signal.SIGCONT)
+        process.send(signal.SIGTERM)
+        asked = time.monotonic()
+        code = process.end()
+        ended = time.monotonic()
+        wait_for_all()
         last = max(at for *_, at in starts(path))
         attempts = list(Result.objects.values_list("attempts", flat=True))
         say(
             f"SIGTERM with 8 running, {claimed} claimed: exit {code} after {ended - asked:.2f} s; "
-            f"of 108 {len(before)} had started, the last start elsewhere came after "
+            "of 108 the last start elsewhere came after "
             f"{last - asked:.2f} s; attempts above 1: {sum(n > 1 for n in attempts)}, "
             f"finished {len(attempts)}, starts {len(starts(path))}"
         )
