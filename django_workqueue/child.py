@@ -47,7 +47,9 @@ class Child:
     memory_bytes: int = 0
     # On purpose: what it ran goes back uncharged.
     killed: bool = False
-    # Its tasks that were over their time when it was killed for them; and why it was, in words.
+    # Of a silent child: the jobs whose cancel was asked, and since when its parent knows.
+    cancels: dict[Hold, float] = field(default_factory=dict)
+    # Its tasks that it was killed for; and why it was, in words.
     overdue: set[Hold] = field(default_factory=set)
     why_killed: str = ""
 
@@ -69,6 +71,20 @@ class Child:
             # Not on purpose: what it ran is charged, as after any death.
             self.why_killed = f"it showed no sign of life for {HUNG_SECONDS:g} s"
             self.process.kill()
+
+    def heed_cancels(self, asked: set[Hold], grace_seconds: float) -> None:
+        """End a silent child for tasks that were to be cancelled for longer than the grace."""
+        now = clock.monotonic()
+        self.cancels = {hold: self.cancels.get(hold, now) for hold in asked}
+        begun = set(self.board.running())
+        late = {
+            hold
+            for hold, since in self.cancels.items()
+            if hold in begun and now - since >= grace_seconds
+        }
+        if late and not self.killed:
+            self.overdue = late
+            self.kill("a task that was cancelled let nothing else run")
 
     @property
     def proven(self) -> bool:

@@ -198,11 +198,13 @@ class Supervisor:
         for child in self._children:
             if now >= child.extend_at and child.silent:
                 child.extend_at = now + self.plan.lease_seconds / 3
-                count = self._store.extend_all(child.worker_id, self.plan.lease_seconds)
+                jobs = self._store.extend_all(child.worker_id, self.plan.lease_seconds)
                 logger.warning(
                     "leases extended for a silent child",
-                    extra={"worker_id": child.worker_id, "count": count},
+                    extra={"worker_id": child.worker_id, "count": len(jobs)},
                 )
+                asked = {hold for hold, cancel_asked in jobs.items() if cancel_asked}
+                child.heed_cancels(asked, self.plan.grace_seconds)
 
     def _try_to_give_back(self, child: Child) -> None:
         try:

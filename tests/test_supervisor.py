@@ -581,6 +581,22 @@ def test_a_task_that_lets_nothing_else_run_is_ended_at_its_limit_and_harms_no_ot
     assert (row.attempts, row.errors) == (1, [])
 
 
+@real
+def test_a_cancelled_task_that_lets_nothing_else_run_is_ended_after_the_grace(
+    notes: Path,
+) -> None:
+    bad = app.hold_interpreter.enqueue(str(notes), "bad", 10 * PATIENCE_SECONDS)
+    with worker("--processes", "1", "--threads", "1", "--grace", "0.5") as process:
+        wait_until(lambda: lines(notes), "the start")
+        assert get_store().cancel(uuid.UUID(bad.id))
+        wait_until(lambda: Result.objects.filter(pk=bad.id).exists(), "the end")
+        assert not process.ended
+
+    assert Result.objects.get(pk=bad.id).outcome == "cancelled"
+    assert lines(notes) == ["start bad"]
+    assert LiveJob.objects.count() == 0
+
+
 def child_of_a_board(board: Board) -> Child:
     """Return a child that waits, and never shows that it is alive."""
     process = subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.DEVNULL)

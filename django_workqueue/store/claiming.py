@@ -284,16 +284,24 @@ class Claiming(Columns):
     @statement
     def extend_all(
         self, worker_id: str, lease_seconds: float, *, now: datetime | None = None
-    ) -> int:
-        """Extend all leases of a worker whose own threads do not get to; return how many."""
-        running = Q(state=State.RUNNING, worker_id=worker_id)
-        ids = sorted(self.live().filter(running).values_list("pk", flat=True))
+    ) -> dict[Hold, bool]:
+        """Extend all leases of a worker whose own threads do not get to.
+
+        Returns for each of its jobs whether a cancel was asked, as ``extend`` does.
+        """
+        rows = self.live().filter(state=State.RUNNING, worker_id=worker_id)
+        asked = {
+            (job_id, token): at is not None
+            for job_id, token, at in rows.values_list("pk", "token", "cancel_asked_at")
+            if token is not None
+        }
+        ids = sorted(job_id for job_id, _ in asked)
         if not ids:
-            return 0
+            return {}
         with self.together():
             self.lock(LiveJob, ids)
-            rows = self.live().filter(running, pk__in=ids)
-            return rows.update(lease_expires_at=self.moment(now, lease_seconds))
+            rows.filter(pk__in=ids).update(lease_expires_at=self.moment(now, lease_seconds))
+        return asked
 
     def still_held(self, holds: Collection[Hold]) -> set[Hold]:
         """Return those of *holds* that are running under their token, as far as is committed."""

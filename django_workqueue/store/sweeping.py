@@ -100,8 +100,9 @@ class Sweeping(Ordering, Settling):
     ) -> list[Swept]:
         """Take back running jobs whose process was ended because they outlived their time limit.
 
-        Each is scheduled again after ``delay_seconds(attempt)``, or dead (timeout) where its
-        budget is spent; *told* says how the process ended.
+        One whose cancel was asked is cancelled. Another is scheduled again after
+        ``delay_seconds(attempt)``, or dead (timeout) where its budget is spent; *told* says how
+        the process ended.
         """
         rows = self.live().filter(pk__in=sorted(job_id for job_id, _ in holds)).order_by("pk")
         overdue = [job for job in rows if (job.pk, job.token) in holds]
@@ -115,10 +116,10 @@ class Sweeping(Ordering, Settling):
     ) -> Swept | None:
         self.lock(LiveJob, [job.pk])
         held = self.live().filter(state=State.RUNNING, pk=job.pk, token=job.token)
+        if job.cancel_asked_at is not None:
+            return self._move_cancelled(held, job, self._lost_facts(job, told), now)
         limit = f"timeout: an attempt of {job.task} must end within {job.timeout:g} s; {told}"
         facts = self._lost_facts(job, limit, outcome=DeathReason.TIMEOUT)
-        if job.cancel_asked_at is not None:
-            return self._move_cancelled(held, job, facts, now)
         if job.attempt >= job.max_attempts:
             return self._move_dead(held, job, DeathReason.TIMEOUT, facts, now)
         later = {"state": State.SCHEDULED, "run_after": self.moment(now, delay_seconds)}
