@@ -137,7 +137,8 @@ class PostgreSQLStore(BaseStore):
     ) -> list[tuple[Any, ...]]:
         # One statement, and a hold that is refused is refused alone. Rows are locked before any is
         # deleted, one look-up for each that was given, in that order, which is by id: nothing but
-        # the primary key can be walked for it, whatever the planner takes the table for.
+        # the primary key can be walked for it, whatever the planner takes the table for. The delete
+        # finds them by id: a row that was extended since the snapshot has moved to another place.
         now_sql, params = self.named_now_sql(now)
         params |= self.given_params(self.ack_columns(acks))
         named: Any = params
@@ -152,17 +153,17 @@ class PostgreSQLStore(BaseStore):
         returned = ", ".join(f"job.{q(name)}" for name in facts)
         kept = (
             f"kept AS (INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
-            f"SELECT {self.result_values_sql('gone', 'gone', now_sql)} FROM gone "
-            f"WHERE {q('result_ttl')} IS DISTINCT FROM 0) "
+            f"SELECT {self.result_values_sql('gone', 'held', now_sql)} FROM gone JOIN held "
+            f"ON gone.{q('id')} = held.{q('id')} WHERE gone.{q('result_ttl')} IS DISTINCT FROM 0) "
         )
         return (
-            f"WITH held AS MATERIALIZED (SELECT place, given.* FROM {self.given_sql(ACK_COLUMNS)} "
-            f"CROSS JOIN LATERAL (SELECT job.ctid AS place FROM {live} AS job "
+            f"WITH held AS MATERIALIZED (SELECT given.* FROM {self.given_sql(ACK_COLUMNS)} "
+            f"CROSS JOIN LATERAL (SELECT 1 FROM {live} AS job "
             f"WHERE job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
             f"AND {running} FOR UPDATE OF job) AS job), "
-            f"gone AS (DELETE FROM {live} AS job USING held WHERE job.ctid = held.place "
-            f"AND {running} AND job.{q('token')} = held.{q('token')} "
-            f"RETURNING {returned}, held.{q('value')}, held.{q('started_at')})"
+            f"gone AS (DELETE FROM {live} AS job "
+            f"WHERE job.{q('id')} = ANY (ARRAY(SELECT {q('id')} FROM held)) AND {running} "
+            f"AND job.{q('token')} = ANY (%(given_token)s::uuid[]) RETURNING {returned})"
             f"{', ' + kept if keep_results else ' '}"
             f"SELECT {q('id')}, {q('token')} FROM gone"
         )
