@@ -66,7 +66,8 @@ def test_worker_makes_the_jobs_that_it_runs(
         next_fire_at=due_at,
         options={"backend": "default"},
     )
-    fleet.start_one("--with-scheduler", *options)
+    started = fleet.start_one("--with-scheduler", *options)
+    assert "  schedules 1 declared" in started.output
     wait_until(lambda: Result.objects.filter(task="tests.app.tasks.add").exists(), "the result")
     values: list[object] = list(Result.objects.values_list("value", flat=True))
     assert values == [3]

@@ -150,7 +150,7 @@ class Command(WorkQueueCommand):
         supervisor = Supervisor(plan, spawner())
         # Before the start block: who has read it may send a signal.
         self._stops.pass_on(supervisor.stop)
-        self._teller.started(facts)
+        self._teller.started({**self._told_schedules(), **facts})
         with scheduler.in_thread(conf.current(), wanted=self._with_scheduler):
             code = supervisor.run()
         if supervisor.failure:
@@ -172,7 +172,8 @@ class Command(WorkQueueCommand):
         self._stops.pass_on(worker.stop)
         if parent is None:
             who = {"worker": worker.id}
-            self._teller.started({**who, **facts, **told_outbox(), "tasks": told_count()})
+            block = {**who, **facts, **told_outbox(), **self._told_schedules()}
+            self._teller.started({**block, "tasks": told_count()})
         with scheduler.in_thread(conf.current(), wanted=self._with_scheduler):
             ended = worker.run()
         code = exit_code(ended)
@@ -204,6 +205,11 @@ class Command(WorkQueueCommand):
             with self.usable_store() as store:
                 return read(store)
         return self.wait_for_store(self._stops, self._teller.waits, read)
+
+    def _told_schedules(self) -> Facts:
+        """Return the start block's line about schedules; none where this process makes no ticks."""
+        count = len(schedules.declared())
+        return {"schedules": f"{count} declared"} if self._with_scheduler else {}
 
     def _queues(self, text: str | None) -> tuple[str, ...] | None:
         if text is None:
