@@ -25,6 +25,8 @@ def test_database_answers_under_the_name_of_this_run(alias: str) -> None:
         assert cursor.fetchone() == (1,)
     if "WORKQUEUE_TEST_DATABASE_URL" not in os.environ:
         wanted = os.environ.get("WORKQUEUE_TEST_DATABASE", "sqlite")
+        if alias == "other":
+            wanted = os.environ.get("WORKQUEUE_TEST_OTHER_DATABASE", wanted)
         assert connection.vendor == wanted.replace("mariadb", "mysql")
     assert connection.settings_dict["NAME"] == settings.DATABASES[alias]["TEST"]["NAME"]
 
