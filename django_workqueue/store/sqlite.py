@@ -111,9 +111,12 @@ class SQLiteStore(BaseStore):
         return f"json_insert({array}, '$[#]', {item})"
 
     def later_sql(self, moment: str, seconds: str) -> str:
-        # SQLite calculates in milliseconds: the last three digits are carried over.
+        # SQLite calculates in milliseconds: microseconds are added apart, and whole seconds moved.
+        added = f"(CAST(substr({moment}, 21) AS INTEGER) + CAST(round({seconds} * 1e6) AS INTEGER))"
+        # Not below 0, as the remainder of a negative number is.
+        rest = f"(({added} %% 1000000 + 1000000) %% 1000000)"
         return (
-            f"CASE WHEN {seconds} IS NOT NULL THEN strftime('%%Y-%%m-%%d %%H:%%M:%%f', "
-            f"substr({moment}, 1, 23), printf('%%+.3f seconds', {seconds})) "
-            f"|| substr({moment}, 24) END"
+            f"CASE WHEN {seconds} IS NOT NULL THEN strftime('%%Y-%%m-%%d %%H:%%M:%%S', "
+            f"substr({moment}, 1, 19), (({added} - {rest}) / 1000000) || ' seconds') "
+            f"|| printf('.%%06d', {rest}) END"
         )

@@ -134,6 +134,13 @@ def test_expiry_counts_from_the_moment_the_job_is_due(
     assert row(insert(store, expires_seconds=60.0, **options))["expires_at"] == at(expires)
 
 
+@pytest.mark.parametrize("seconds", [1e-6, 0.999999, 1.5, -1e-6, -3.25, 100 * 365.25 * 86_400])
+def test_moments_are_added_to_the_microsecond(store: BaseStore, seconds: float) -> None:
+    moment = at(0.25)
+    job_id = insert(store, run_after=moment, expires_seconds=seconds)
+    assert row(job_id)["expires_at"] == moment + timedelta(seconds=seconds)
+
+
 def test_microseconds_are_kept(store: BaseStore) -> None:
     moment = T0 + timedelta(microseconds=123_457)
     assert row(insert(store, now=moment))["enqueued_at"] == moment

@@ -159,7 +159,7 @@ def test_what_had_to_wait_after_the_last_batch_is_a_stall_for_the_next_sweep(
         lapsed(store)
         frozen.advance(1.5 * LEASE)
 
-    with first("bury_spent", stall):
+    with first("bury_unknown", stall):
         assert turns.take() == 0
     assert turns.take() == 0
     assert turns.seconds_to_reclaim() == pytest.approx(LEASE / 3)
