@@ -80,9 +80,9 @@ class Claimer:
                     continue
                 jobs = self._claim_queue(name, limit, exclude_async=not kind if mixed else None)
                 if jobs:
+                    self._kinds.note(name, jobs)
                     take(jobs)
                     self._last_queue = name
-                self._kinds.note(name, jobs)
                 room = room.less(jobs)
                 count += len(jobs)
                 full = full and len(jobs) == limit
