@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import sys
 from collections.abc import Sequence
 
 from tests.benchmarks import trials
@@ -11,6 +13,10 @@ from tests.benchmarks.trials import Figure
 
 MAX_REPEAT = 7
 SPREAD = 0.2
+
+PEERS = ("pgqueuer", "huey")
+PEERS_PYTHON = os.environ.get("WORKQUEUE_PEERS_PYTHON", "")
+"""A Python that has the dependency group ``benchmarks``; without one no peer is measured."""
 
 Trial = tuple[str, str]
 """A contestant and what is measured of it."""
@@ -21,12 +27,14 @@ def compare(wanted: Sequence[Trial], count: int, repeat: int) -> dict[Trial, flo
 
     The first is the reference of the ratios. While any spread is over 20 %, all go again.
     """
+    wanted = [each for each in wanted if each[0] not in PEERS or PEERS_PYTHON]
     found: dict[Trial, list[Figure]] = {each: [] for each in wanted}
     rounds = 0
+    pythons = {each: PEERS_PYTHON if each[0] in PEERS else sys.executable for each in wanted}
     while rounds < repeat or (rounds < MAX_REPEAT and _is_wide(found)):
         rounds += 1
         for trial in wanted:
-            found[trial].append(trials.run(*trial, count))
+            found[trial].append(trials.run(*trial, count, python=pythons[trial]))
     rates = {trial: statistics.median(each.rate for each in found[trial]) for trial in wanted}
     reference = rates[wanted[0]]
     for trial, rate in rates.items():

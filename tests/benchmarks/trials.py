@@ -41,13 +41,14 @@ class Figure:
 def timed(count: int, call: Callable[[], object]) -> Figure:
     """Return what *call* took."""
     server = server_pids()
-    at_server, cpu, began = cpu_seconds(server), _cpu(), time.perf_counter()
+    at_server, cpu, began = cpu_seconds(server), cpu_seconds_here(), time.perf_counter()
     call()
-    seconds, used = time.perf_counter() - began, _cpu() - cpu
+    seconds, used = time.perf_counter() - began, cpu_seconds_here() - cpu
     return Figure(count, seconds, used, cpu_seconds(server_pids()) - at_server)
 
 
-def _cpu() -> float:
+def cpu_seconds_here() -> float:
+    """Return the processor time that this process has used."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

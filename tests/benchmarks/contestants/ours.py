@@ -9,13 +9,17 @@ import django
 django.setup()
 
 
+from django.db.models import Count, Max, Min  # noqa: E402  # settings come first
+
 from django_workqueue.ids import new_token  # noqa: E402
+from django_workqueue.models import Result  # noqa: E402
 from django_workqueue.states import Lane  # noqa: E402
 from django_workqueue.store import Ack, get_store  # noqa: E402
 from django_workqueue.worker import Options, Worker  # noqa: E402
-from tests.benchmarks.harness import forget_all  # noqa: E402
+from tests.benchmarks.harness import MODULE, forget_all  # noqa: E402
 from tests.benchmarks.tasks import nothing  # noqa: E402
 from tests.benchmarks.trials import Figure, timed  # noqa: E402
+from tests.processes import command  # noqa: E402
 
 BATCH: Final = 100
 
@@ -42,6 +46,20 @@ def drain(count: int) -> Figure:
 def drain_without_results(count: int) -> Figure:
     """The same with ``result_ttl=0``."""
     return _drain(count, result_ttl=0)
+
+
+def drain_in_two(count: int) -> Figure:
+    """Run all jobs in two processes, results kept; from the first start to the last end."""
+    forget_all()
+    nothing.enqueue_many([((), {})] * count)
+    options = ("--processes", "2", "--drain", "--verbosity", "0", "--no-sweep")
+    done = command("runworker", *options, settings={}, DJANGO_SETTINGS_MODULE=MODULE)
+    assert done.returncode == 0, done.stderr
+    times = Result.objects.aggregate(
+        first=Min("started_at"), last=Max("finished_at"), n=Count("pk")
+    )
+    assert times["n"] == count
+    return Figure(count, (times["last"] - times["first"]).total_seconds())
 
 
 def _drain(count: int, result_ttl: float | None) -> Figure:

@@ -1,0 +1,54 @@
+"""huey on SQLite: its consumer of four threads, results kept."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from huey import SqliteHuey
+
+from tests.benchmarks.trials import Figure, timed
+
+
+def opened() -> tuple[Any, Any, threading.Event, list[int]]:
+    """Return an empty queue, its task, and what says that all of them have run."""
+    path = Path(settings.DATABASES["default"]["NAME"]).with_name("huey.sqlite3")
+    queue = SqliteHuey("benchmark", filename=str(path), journal_mode="wal", fsync=False)
+    queue.storage.flush_all()
+    ended, left = threading.Event(), [0]
+    lock = threading.Lock()
+
+    @queue.task()  # type: ignore[untyped-decorator,unused-ignore]  # huey has no types
+    def nothing() -> int:
+        with lock:
+            left[0] -= 1
+            if not left[0]:
+                ended.set()
+        return 1
+
+    return queue, nothing, ended, left
+
+
+def enqueue(count: int) -> Figure:
+    """Enqueue one job after another."""
+    _, nothing, _, _ = opened()
+    return timed(count, lambda: [nothing() for _ in range(count)])
+
+
+def drain(count: int) -> Figure:
+    """Run all jobs."""
+    queue, nothing, ended, left = opened()
+    left[0] = count
+    for _ in range(count):
+        nothing()
+    consumer = queue.create_consumer(workers=4, periodic=False, check_worker_health=False)
+
+    def run() -> None:
+        consumer.start()
+        assert ended.wait(300)
+
+    figure = timed(count, run)
+    consumer.stop()
+    return figure

@@ -1,0 +1,68 @@
+"""pgqueuer with asyncpg, as its documentation has it, in batches of 100."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+import asyncpg
+from django.conf import settings
+from pgqueuer import PgQueuer, Queries
+from pgqueuer.db import AsyncpgDriver
+from pgqueuer.types import QueueExecutionMode
+
+from tests.benchmarks.trials import Figure, cpu_seconds_here
+
+BATCH: Final = 100
+
+
+async def connected() -> tuple[Any, Any]:
+    given = settings.DATABASES["default"]
+    connection = await asyncpg.connect(
+        host=given["HOST"], user=given["USER"], database=given["NAME"]
+    )
+    driver = AsyncpgDriver(connection)
+    queries = Queries(driver)
+    if await queries.schema_is_installed():
+        await queries.uninstall()
+    await queries.install()
+    return driver, queries
+
+
+async def fill(queries: Any, count: int) -> None:
+    for start in range(0, count, 5_000):
+        some = min(5_000, count - start)
+        await queries.enqueue(["nothing"] * some, [None] * some, [0] * some)
+
+
+def drain_without_results(count: int) -> Figure:
+    """Run all jobs; it keeps no results."""
+
+    async def run() -> Figure:
+        driver, queries = await connected()
+        await fill(queries, count)
+        worker = PgQueuer(driver)
+
+        async def nothing(job: Any) -> None:
+            pass
+
+        worker.entrypoint("nothing")(nothing)
+        cpu, began = cpu_seconds_here(), time.perf_counter()
+        await worker.run(batch_size=BATCH, mode=QueueExecutionMode.drain)
+        return Figure(count, time.perf_counter() - began, cpu_seconds_here() - cpu)
+
+    return asyncio.run(run())
+
+
+def enqueue(count: int) -> Figure:
+    """Enqueue one job after another."""
+
+    async def run() -> Figure:
+        _, queries = await connected()
+        cpu, began = cpu_seconds_here(), time.perf_counter()
+        for _ in range(count):
+            await queries.enqueue("nothing", None)
+        return Figure(count, time.perf_counter() - began, cpu_seconds_here() - cpu)
+
+    return asyncio.run(run())
