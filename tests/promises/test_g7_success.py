@@ -44,7 +44,9 @@ def test_g7_a_settle_that_fails_is_repeated_and_the_task_is_not(
     connections: set[int] = set()
 
     def at_the_ack(step: Step) -> Moment | None:
-        ack = step.text.startswith(("DELETE", "INSERT")) or (step.text == "COMMIT" and runs)
+        ack = step.text.startswith(("DELETE", "INSERT", "WITH held")) or (
+            step.text == "COMMIT" and runs
+        )
         if not ack or not runs or not faults_left:
             return None
         connections.add(id(connection.connection))
