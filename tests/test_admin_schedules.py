@@ -12,6 +12,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.admin.utils import quote
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
+from django.db import connection
 from django.test import Client, override_settings
 from django.urls import reverse
 
@@ -317,3 +318,21 @@ def test_schedule_that_is_not_there_leads_to_the_list() -> None:
     response = staff("change").get(url("change", "nobody"), follow=True)
     assert response.redirect_chain == [(url("changelist"), 302)]
     assert json.dumps(said(response))
+
+
+def test_row_that_nobody_can_read_does_not_hide_the_others(store: BaseStore) -> None:
+    """Case N10."""
+    row(store, name="right", args=[4711])
+    row(store, error="JSONDecodeError: no")
+    with connection.cursor() as cursor:
+        table = connection.ops.quote_name(Schedule._meta.db_table)
+        cursor.execute(f"UPDATE {table} SET args = '[1' WHERE name = 'sums'")
+    client = staff("change")
+    text = client.get(url("changelist")).content.decode()
+    assert "JSONDecodeError" in text
+    assert "4711" in text
+    for verb in ("change", "edit"):
+        response = client.get(url(verb, "sums"), follow=True)
+        assert said(response) == [
+            "The arguments of sums are no JSON: correct its row in the database."
+        ]

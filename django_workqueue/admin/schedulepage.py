@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -25,6 +25,29 @@ from .redaction import MASK, redacted_call
 
 TICKS_SHOWN: Final = 10
 JOBS_SHOWN: Final = 10
+
+
+JSON_COLUMNS: Final = ("args", "kwargs", "options")
+
+
+def read_json(rows: Sequence[Schedule], alias: str) -> bool:
+    """Read the deferred columns of *rows*; False if one of them holds no JSON, and stays unread."""
+    found = {row.pk: row for row in rows}
+    if not found:
+        return True
+    table = Schedule._default_manager.using(alias)
+    try:
+        for read in table.filter(pk__in=list(found)).values("pk", *JSON_COLUMNS):
+            for name in JSON_COLUMNS:
+                setattr(found[read["pk"]], name, read[name])
+    except ValueError:
+        # Each by itself, and all of them: those after the first that is wrong too.
+        return len(rows) > 1 and not [row for row in rows if not read_json([row], alias)]
+    return True
+
+
+def is_unread(schedule: Schedule) -> bool:
+    return bool(schedule.get_deferred_fields())
 
 
 @dataclass(frozen=True, slots=True)

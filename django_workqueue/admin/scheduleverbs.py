@@ -199,7 +199,13 @@ class OperatedSchedules(NamedAdmin):
             raise PermissionDenied
         name = unquote(object_id)
         row = self.get_queryset(request).filter(pk=name).first()
-        return self._not_there(request, name) if row is None else row
+        if row is None:
+            return self._not_there(request, name)
+        if not schedulepage.read_json([row], self.alias):
+            text = _("The arguments of %(name)s are no JSON: correct its row in the database.")
+            self.message_user(request, text % {"name": name}, messages.ERROR)
+            return HttpResponseRedirect(self.url("changelist"))
+        return row
 
     def _changeable(self, request: HttpRequest, object_id: str) -> Any:
         if not self.may(request, CHANGE_PERMISSION):
