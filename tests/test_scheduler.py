@@ -17,7 +17,7 @@ from django.db import OperationalError, connection, connections
 from django_workqueue import clock, conf, cron, scheduler
 from django_workqueue.locks import lock
 from django_workqueue.models import LiveJob, Schedule
-from django_workqueue.scheduler import LOCK_NAME, Scheduler, TickReport, ticking
+from django_workqueue.scheduler import LOCK_NAME, Scheduler, TickReport, planning, ticking
 from django_workqueue.schedules import declaring, schedule
 from django_workqueue.store import BaseStore, get_store
 from django_workqueue.wakeup import tell_schedulers
@@ -245,26 +245,47 @@ def test_schedule_far_behind_lets_the_others_fire_in_between(store: BaseStore) -
     assert stored(store, "seconds")["missed_count"] == 3600
 
 
-def test_ten_racing_schedulers_without_a_lock_make_one_job(real_store: BaseStore) -> None:
-    """Case N12."""
-    factories.schedule(real_store)
-    ready = threading.Barrier(10)
+def raced(store: BaseStore, racers: int = 10) -> list[int]:
+    """Let threads read one due schedule, all of them, and then fire it; return their job counts."""
+    factories.schedule(store)
+    read = threading.Barrier(racers)
     counts: list[int] = []
+    real = planning.plan
+
+    def plan_together(*given: Any) -> Any:
+        read.wait(PATIENCE_SECONDS)
+        return real(*given)
 
     def race() -> None:
         try:
-            ready.wait(PATIENCE_SECONDS)
             counts.append(tick(get_store()).job_count)
         finally:
             connections.close_all()
 
-    threads = [threading.Thread(target=race) for _ in range(10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_SECONDS)
-    assert sorted(counts) == [0] * 9 + [1]
+    threads = [threading.Thread(target=race) for _ in range(racers)]
+    with mock.patch.object(planning, "plan", plan_together):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+    return sorted(counts)
+
+
+def test_ten_racing_schedulers_without_a_lock_make_one_job(real_store: BaseStore) -> None:
+    """Case N12."""
+    assert raced(real_store) == [0] * 9 + [1]
     assert ticks_of("nightly") == [T0]
+
+
+def test_control_of_the_race_without_the_compare_and_set_each_makes_a_job(
+    real_store: BaseStore,
+) -> None:
+    with (
+        mock.patch.object(BaseStore, "_take", return_value=True),
+        mock.patch.object(BaseStore, "_move", return_value=1),
+    ):
+        assert raced(real_store) == [1] * 10
+    assert ticks_of("nightly") == [T0] * 10
 
 
 # The loop
