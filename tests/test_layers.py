@@ -23,7 +23,7 @@ ORDER = """
     enqueueing moving tasks calls backend queues schedules outbox
     board job outcomes announcing connecting blocking executor starting demand loop extender kinds
     settler claimer deadlines suspects ending memory
-    atomically coroutines threads flight intake sweeper delivery relay worker scheduler
+    atomically coroutines threads flight intake sweeper delivery relay_thread relay worker scheduler
     presence child supervisor doctor logs
     checks admin apps commands
     contrib testing pytest_plugin
