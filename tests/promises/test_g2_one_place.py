@@ -91,7 +91,9 @@ def test_g2_a_move_that_breaks_anywhere_happened_whole_or_not_at_all(
     end = place(job_id)
     assert start != end
     found = list(broken_moves(store, MOVES[name], moment))
-    assert len(found) >= 3, "a move has at least a delete, an insert and a COMMIT"
+    # One statement in autocommit finishes a job on PostgreSQL, and is its own transaction.
+    at_least = 1 if name == "finish" and connection.vendor == "postgresql" else 3
+    assert len(found) >= at_least, "a move has at least a delete, an insert and a COMMIT"
     for before, after, statement in found:
         assert before == start
         assert after in {start, end}, statement
