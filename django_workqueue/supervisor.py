@@ -193,11 +193,14 @@ class Supervisor:
     # What needs the database
 
     def _extend_for_silent(self) -> None:
-        """Extend all leases of children that cannot; a stopped process does not get that."""
-        now = clock.monotonic()
+        """Extend all leases of children that cannot; a stopped process does not get that.
+
+        After a third of a lease, when its own extension is late: the newest is up to as old.
+        """
+        now, third = clock.monotonic(), self.plan.lease_seconds / 3
         for child in self._children:
-            if now >= child.extend_at and child.silent:
-                child.extend_at = now + self.plan.lease_seconds / 3
+            if now >= child.extend_at and child.silent and child.board.silent_seconds >= third:
+                child.extend_at = now + third
                 jobs = self._store.extend_all(child.worker_id, self.plan.lease_seconds)
                 logger.warning(
                     "leases extended for a silent child",
