@@ -145,6 +145,38 @@ def test_row_whose_json_is_broken_is_marked_and_every_other_fires(store: BaseSto
     assert "JSONDecodeError" in error
 
 
+@pytest.mark.parametrize(
+    "change",
+    [{"priority": 200}, {"options": {"atomic": None}}, {"jitter_seconds": 1e15}],
+    ids=str,
+)
+def test_row_whose_job_cannot_be_written_is_marked_and_every_other_fires(
+    real_store: BaseStore, change: dict[str, Any]
+) -> None:
+    """Case N10."""
+    factories.schedule(real_store, "a wrong one", next_fire_at=at(-60), **change)
+    factories.schedule(real_store, "right")
+    assert tick(real_store).failed == ["a wrong one"]
+    assert ticks_of("right") == [T0]
+    row = stored(real_store, "a wrong one")
+    assert row["error"]
+    assert (row["next_fire_at"], row["fire_count"]) == (at(-60), 0)
+
+
+def test_row_whose_json_is_broken_keeps_no_other_from_being_written(store: BaseStore) -> None:
+    """Case N10."""
+    schedule("a broken one", add, args=[1, 2], cron="0 3 * * *")
+    scheduler.write(store)
+    with connection.cursor() as cursor:
+        table = connection.ops.quote_name(Schedule._meta.db_table)
+        cursor.execute(f"UPDATE {table} SET args = '[1' WHERE name = 'a broken one'")
+    schedule("right", add, args=[1, 2], cron="0 3 * * *")
+
+    written = scheduler.write(store)
+
+    assert (written.added, written.refused) == (["right"], ["a broken one"])
+
+
 def test_marked_row_is_planned_again_once_it_can_be(store: BaseStore) -> None:
     factories.schedule(store, error="was wrong", next_fire_at=at(-60))
     assert scheduler.replan(store, now=T0) == ["nightly"]

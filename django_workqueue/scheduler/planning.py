@@ -13,13 +13,29 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from django.db import DataError, IntegrityError
+
 from .. import conf, cron, payload
+from ..exceptions import WorkQueueError
 from ..states import Lane, UniqueWhile
 from ..store import NewJob
 from ..store.scheduling import Firing
 
 if TYPE_CHECKING:
     from ..models import Schedule
+
+BAD_ROW: Final = (
+    # Of the job that it asks for: the database refuses a value, and is not away.
+    DataError,
+    IntegrityError,
+    WorkQueueError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What a row that nobody can plan or read may raise: the others must fire all the same (N10)."""
 
 CHUNK_TICKS: Final = 1_000
 """Missed ticks that one transaction passes over: a schedule far behind must not stop the others."""

@@ -9,19 +9,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from .. import conf, cron, wakeup
-from ..exceptions import WorkQueueError
-from ..extender import DATABASE_FAULTS
 from ..models import Schedule
 from ..store import BaseStore
 from ..store.scheduling import Fired
 from . import planning, writing
+from .planning import BAD_ROW
 
 logger = logging.getLogger("django_workqueue.scheduler")
 
 BATCH: Final = 100
-
-BAD_ROW: Final = (WorkQueueError, ValueError, TypeError, LookupError, AttributeError)
-"""What a row that nobody can plan or read may raise: the others must fire all the same (N10)."""
 
 
 @dataclass(slots=True)
@@ -57,8 +53,6 @@ def tick(
             break
         try:
             _fire(store, settings, name, report, now)
-        except DATABASE_FAULTS:
-            raise
         except BAD_ROW as error:
             if store.fail_schedule(name, f"{type(error).__name__}: {error}"[:2000]):
                 report.failed.append(name)
@@ -121,8 +115,6 @@ def replan(store: BaseStore, *, now: datetime | None = None) -> list[str]:
         try:
             if _replan(store, name, now):
                 changed.append(name)
-        except DATABASE_FAULTS:
-            raise
         except BAD_ROW:
             # It is marked when it is due; if it is marked already, it stays so.
             continue

@@ -40,7 +40,12 @@ def write(store: BaseStore, *, now: datetime | None = None) -> Written:
     discover()
     written = Written()
     for name, each in declared().items():
-        _write(store, name, each, written, now)
+        try:
+            _write(store, name, each, written, now)
+        except planning.BAD_ROW as error:
+            # One row must not keep all others from being written, and from firing.
+            written.refused.append(name)
+            logger.warning("schedule not written", extra={"schedule": name}, exc_info=error)
     keep_alive(store, written, now=now)
     _refresh_options(store)
     return written
