@@ -269,19 +269,8 @@ class Claiming(Columns):
         missing lost it. A holder that is late, but whose job nobody took, still holds it.
         Touches no indexed column but the lease's.
         """
-        end_sql, end_params = self.now_sql(now, lease_seconds)
-        changes = f"{self.quote('lease_expires_at')} = {end_sql}"
-        answers: dict[Hold, bool] = {}
-        for holds in batches(claims):
-            for row in self.update_held(
-                changes, end_params, holds, ("cancel_asked_at",), skip_locked=True
-            ):
-                answers[self.load_uuid(row[0]), self.load_uuid(row[1])] = row[2] is not None
-            # A row that is being settled now was passed over; it is extended the next time.
-            answers |= dict.fromkeys(self.still_held(set(holds) - answers.keys()), False)
-        return answers
+        return self._extend([claim.hold for claim in claims], lease_seconds, now)
 
-    @statement
     def extend_all(
         self, worker_id: str, lease_seconds: float, *, now: datetime | None = None
     ) -> dict[Hold, bool]:
@@ -295,13 +284,24 @@ class Claiming(Columns):
             for job_id, token, at in rows.values_list("pk", "token", "cancel_asked_at")
             if token is not None
         }
-        ids = sorted(job_id for job_id, _ in asked)
-        if not ids:
-            return {}
-        with self.together():
-            self.lock(LiveJob, ids)
-            rows.filter(pk__in=ids).update(lease_expires_at=self.moment(now, lease_seconds))
-        return asked
+        answers = self._extend(asked, lease_seconds, now)
+        return {hold: asked[hold] or answer for hold, answer in answers.items()}
+
+    def _extend(
+        self, holds: Iterable[Hold], lease_seconds: float, now: datetime | None
+    ) -> dict[Hold, bool]:
+        end_sql, end_params = self.now_sql(now, lease_seconds)
+        changes = f"{self.quote('lease_expires_at')} = {end_sql}"
+        answers: dict[Hold, bool] = {}
+        for batch in batches(holds):
+            # A row that is being settled now is passed over; it is extended the next time. Whoever
+            # has it locked may be a process that stands still, and the others must not wait for it.
+            for row in self.update_held(
+                changes, end_params, batch, ("cancel_asked_at",), skip_locked=True
+            ):
+                answers[self.load_uuid(row[0]), self.load_uuid(row[1])] = row[2] is not None
+            answers |= dict.fromkeys(self.still_held(set(batch) - answers.keys()), False)
+        return answers
 
     def still_held(self, holds: Collection[Hold]) -> set[Hold]:
         """Return those of *holds* that are running under their token, as far as is committed."""
@@ -316,7 +316,7 @@ class Claiming(Columns):
         now_sql, now_params = self.now_sql(now)
         changes = f"{self.quote('started_at')} = {now_sql}"
         started: set[Hold] = set()
-        for holds in batches(claims):
+        for holds in batches(claim.hold for claim in claims):
             for row in self.update_held(changes, now_params, holds):
                 started.add((self.load_uuid(row[0]), self.load_uuid(row[1])))
         return started
@@ -379,8 +379,8 @@ def seconds_between(row: Sequence[Any] | None) -> float | None:
     return max((due - current).total_seconds(), 0.0)
 
 
-def batches(claims: Iterable[Claim]) -> Iterable[Sequence[Hold]]:
-    """Yield the holds of *claims* by id, so that extender and settler lock in one order."""
-    holds = sorted(claim.hold for claim in claims)
-    for start in range(0, len(holds), PAIRS_PER_STATEMENT):
-        yield holds[start : start + PAIRS_PER_STATEMENT]
+def batches(holds: Iterable[Hold]) -> Iterable[Sequence[Hold]]:
+    """Yield *holds* by id, so that extender and settler lock in one order."""
+    ordered = sorted(holds)
+    for start in range(0, len(ordered), PAIRS_PER_STATEMENT):
+        yield ordered[start : start + PAIRS_PER_STATEMENT]

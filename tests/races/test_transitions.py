@@ -169,6 +169,33 @@ def test_an_extender_and_a_settler_of_the_same_jobs_deadlock_nobody(
         assert len(settled) == 60
 
 
+@pytest.mark.vendor("postgresql", "mysql")
+def test_a_row_that_a_silent_child_has_locked_keeps_no_other_from_being_extended(
+    store: BaseStore, together: Together
+) -> None:
+    """A child that stands still between the statements of a settle, say."""
+    locked, other = (running(store, now=None, worker_id="silent") for _ in range(2))
+    held, extended = threading.Event(), threading.Event()
+
+    def stands_still(each: BaseStore) -> bool:
+        with transaction.atomic():
+            LiveJob.objects.select_for_update().get(pk=locked.id)
+            held.set()
+            return extended.wait(10)
+
+    def extend(each: BaseStore) -> set[Any]:
+        assert held.wait(10)
+        answers = each.extend_all("silent", 600)
+        extended.set()
+        return set(answers)
+
+    in_time, answers = together([stands_still, extend])
+    assert in_time
+    assert answers == {locked.hold, other.hold}
+    ends = {key: job["lease_expires_at"] for key, job in rows()["live"].items()}
+    assert (ends[other.id] - ends[locked.id]).total_seconds() > 300
+
+
 def test_promoters_and_sweepers_at_once_move_each_row_once(
     store: BaseStore, together: Together
 ) -> None:
