@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import signal
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -124,19 +125,22 @@ class Supervisor:
 
     def _start(self) -> None:
         worker_id = new_worker_id()
-        board = Board.create(self.plan.slots, self.plan.lease_seconds)
-        reader, writer = os.pipe()
-        try:
-            process = self._spawn(worker_id, board, reader)
-        except OSError as error:
-            # No memory, process or descriptor is left: the children there are work on.
-            logger.warning("child could not be started", exc_info=error)
-            board.close()
-            os.close(writer)
-            self._note_failed_start(str(error))
-            return
-        finally:
-            os.close(reader)
+        with ExitStack() as opened:
+            try:
+                board = Board.create(self.plan.slots, self.plan.lease_seconds)
+                opened.callback(board.close)
+                reader, writer = os.pipe()
+                opened.callback(os.close, writer)
+                try:
+                    process = self._spawn(worker_id, board, reader)
+                finally:
+                    os.close(reader)
+            except OSError as error:
+                # No memory, process or descriptor is left: the children there are work on.
+                logger.warning("child could not be started", exc_info=error)
+                self._note_failed_start(str(error))
+                return
+            opened.pop_all()
         child = Child(worker_id, board, process, writer)
         self._children.append(child)
         if self._forwarded:

@@ -435,6 +435,28 @@ def test_a_child_that_cannot_be_started_ends_the_parent_with_the_reason(plan: Pl
 
 
 @real
+@pytest.mark.parametrize("lacking", ["pipe", "dup"])
+def test_a_parent_without_a_descriptor_left_keeps_the_children_it_has(
+    plan: Plan, lacking: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor = Supervisor(plan, Spawned(WAITS))
+    supervisor._start()
+
+    def none_left(*given: Any) -> Any:
+        raise OSError(errno.EMFILE, "no descriptor is left")
+
+    with monkeypatch.context() as lack:
+        lack.setattr(os, lacking, none_left)
+        supervisor._start()
+
+    (child,) = supervisor._children
+    assert (child.process.poll(), supervisor._failed_starts) == (None, 1)
+    child.kill()
+    child.process.wait(PATIENCE_SECONDS)
+    child.close()
+
+
+@real
 def test_jobs_that_cannot_be_given_back_keep_no_other_childs_from_it(plan: Plan) -> None:
     store = get_store()
     spawned = Spawned(ENDS, "3")
