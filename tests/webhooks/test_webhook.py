@@ -295,6 +295,20 @@ def test_receiver_that_is_away_is_tried_again() -> None:
             to(Receiver(port=unused.getsockname()[1]))(message(1))
 
 
+def test_address_that_is_not_reached_gives_way_to_the_next(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An IPv6 address, say, in a network that has only IPv4."""
+    here = [ipaddress.ip_address(text) for text in ("127.0.0.9", "127.0.0.1")]
+    monkeypatch.setattr(addresses, "resolve", lambda host, port: here)
+    to(receiver, url=f"http://{HOST}:{receiver.port}/")(message(1))
+    assert [got.headers["host"] for got in receiver.got] == [f"{HOST}:{receiver.port}"]
+
+    here.pop()
+    with pytest.raises(OSError, match="refused"):
+        to(receiver, url=f"http://{HOST}:{receiver.port}/")(message(1))
+
+
 def test_answer_that_is_not_http_is_tried_again() -> None:
     speaking = dripping(b"220 mail.example.test ESMTP\r\n", b"", 0.02)
     with speaking as port, pytest.raises(OSError, match="did not answer in HTTP"):

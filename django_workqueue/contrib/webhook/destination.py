@@ -56,7 +56,7 @@ class _Posting:
 
     def __call__(self, message: Message) -> None:
         target = self._target(message)
-        address = self._checked_address(target)
+        allowed = self._checked_addresses(target)
         body = json.dumps(message.payload, ensure_ascii=False, separators=(",", ":")).encode()
         secret = self.secret(message) if callable(self.secret) else self.secret
         # Of each attempt, since a receiver refuses old ones; the world's time, as receivers have.
@@ -69,7 +69,7 @@ class _Posting:
             **signing.signed_headers(str(message.id), moment, body, signing.secrets_named(secret)),
         }
         answer = sending.post(
-            target, address, body, headers, timeout=self.timeout, context=self.context()
+            target, allowed, body, headers, timeout=self.timeout, context=self.context()
         )
         self._judge(message, target, answer)
 
@@ -80,8 +80,8 @@ class _Posting:
         except ValueError as error:
             raise outbox.Terminal(f"the webhook cannot be sent: {error}") from error
 
-    def _checked_address(self, target: sending.Target) -> addresses.Address:
-        """Return the address to connect to, looked up once."""
+    def _checked_addresses(self, target: sending.Target) -> list[addresses.Address]:
+        """Return the addresses that may be connected to, looked up once."""
         found = addresses.resolve(target.host, target.port)
         allowed = [each for each in found if addresses.is_allowed(each, self.networks)]
         if not allowed:
@@ -89,7 +89,7 @@ class _Posting:
                 f"{target.origin} must lead to a public address, and leads to {found[0]}. "
                 "If that is meant, name its network in allow_networks."
             )
-        return allowed[0]
+        return allowed
 
     def _judge(self, message: Message, target: sending.Target, answer: sending.Answer) -> None:
         """Return for a message that was taken. Raises Terminal, Retry or WebhookFailed."""

@@ -7,7 +7,7 @@ import http.client
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -17,6 +17,9 @@ from .addresses import Address
 
 BODY_MAX_BYTES: Final = 4_096
 """How much of an answer's body is read: an error may say why, and nobody needs the rest."""
+
+MOST_ADDRESSES: Final = 4
+"""How many addresses of a host are tried: one of them may be of a network that is not reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +82,57 @@ def _ascii(path: str) -> str:
 
 
 class _Pinned(http.client.HTTPConnection):
-    """A connection to an address that was checked; its name stays in Host, SNI and certificate."""
+    """A connection to the first of the addresses, all checked, that takes one.
+
+    The name stays in Host, SNI and certificate.
+    """
 
     def __init__(
-        self, target: Target, address: Address, seconds: float, context: ssl.SSLContext | None
+        self,
+        target: Target,
+        addresses: Sequence[Address],
+        seconds: float,
+        context: ssl.SSLContext | None,
     ) -> None:
         super().__init__(target.host, target.port, timeout=seconds)
         self.default_port = {"https": 443, "http": 80}[target.scheme]
-        self._address = (str(address), target.port)
+        self._addresses = addresses[:MOST_ADDRESSES]
+        self._seconds = seconds
         self._context = context
 
     def connect(self) -> None:
-        self.sock = socket.create_connection(self._address, self.timeout)
+        self.sock = self._connected()
+        self.sock.settimeout(self._seconds)
         if self._context is not None:
             # Python's time-out is for all of a handshake.
             self.sock = self._context.wrap_socket(self.sock, server_hostname=self.host)
 
+    def _connected(self) -> socket.socket:
+        failed = OSError("no address")
+        for address in self._addresses:
+            try:
+                # A share of the time: an address that never answers leaves some for the next.
+                share = self._seconds / len(self._addresses)
+                return socket.create_connection((str(address), self.port), share)
+            except OSError as error:
+                failed = error
+        raise failed
+
 
 def post(
     target: Target,
-    address: Address,
+    addresses: Sequence[Address],
     body: bytes,
     headers: Mapping[str, str],
     *,
     timeout: float,
     context: ssl.SSLContext | None,
 ) -> Answer:
-    """POST *body* to *address* and return the answer, whatever it is. Raises OSError.
+    """POST *body* to one of *addresses* and return the answer, whatever it is. Raises OSError.
 
     All of it takes at most *timeout* seconds, also where the other side sends byte after byte.
     """
-    connection = _Pinned(target, address, timeout, context if target.scheme == "https" else None)
+    connection = _Pinned(target, addresses, timeout, context if target.scheme == "https" else None)
     with contextlib.closing(connection), _cut_after(connection, timeout):
         try:
             connection.request("POST", target.path, body=body, headers=dict(headers))
