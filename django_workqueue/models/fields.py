@@ -137,7 +137,13 @@ class JSONTextField(TextField[Set_contra, Get_co]):
         return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
     def from_db_value(self, value: str | None, expression: Any, connection: Any) -> Any:
-        return None if value is None else json.loads(value)
+        if value is None:
+            return None
+        try:
+            return json.loads(value)
+        except ValueError:
+            # Edited by hand. Whoever reads many rows must not fail for one; it is kept as it is.
+            return EncodedJSON(value)
 
     def value_to_string(self, obj: models.Model) -> str:
         return json.dumps(self.value_from_object(obj))

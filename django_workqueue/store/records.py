@@ -190,14 +190,26 @@ class Swept:
     reason: DeathReason | None = None
 
 
+def listed(value: Any) -> list[Any]:
+    """Return the list that *value* is, or is the JSON text of; an empty one if it is neither."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return []
+    return list(value) if isinstance(value, list) else []
+
+
 def with_error(
     errors: str | list[Any], record: ErrorRecord, *, replace_outcome: bool = False
 ) -> list[Any]:
     """Return *errors* (JSON text, or decoded) with *record* last, at most ERRORS_KEPT of them.
 
+    What is no list, in a row that was edited by hand, gives way: the job has to end somewhere.
+
     With *replace_outcome*, a last record of the same outcome gives way instead of piling up.
     """
-    known = json.loads(errors) if isinstance(errors, str) else list(errors)
+    known = listed(errors)
     if replace_outcome and known and known[-1].get("outcome") == record.outcome:
         known.pop()
     known.append(record.as_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from django.db import IntegrityError
 from django.db.models import F, Q, QuerySet
 
 from ..models import Schedule
-from ..models.fields import from_database
+from ..models.fields import EncodedJSON, from_database
 from .core import delete_rows, statement, transition
 from .operating import Operating
 from .records import NewJob
@@ -173,6 +174,10 @@ class Scheduling(Operating):
         Raises ValueError for one that nobody can read.
         """
         row: Any = self.schedules().filter(pk=name).annotate(now=self.moment(now)).first()
+        for value in () if row is None else (row.args, row.kwargs, row.options):
+            if isinstance(value, EncodedJSON):
+                # It is not JSON, and says why.
+                json.loads(value)
         return row, (now or self.now() if row is None else row.now)
 
     @transition

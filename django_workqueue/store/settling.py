@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -14,7 +13,7 @@ from ..models.fields import EncodedJSON
 from ..states import DeathReason, HeldReason, Place, ResultOutcome, State
 from .acking import Acking
 from .core import delete_rows, lost, transition
-from .records import Claim, ErrorRecord, Hold, with_error
+from .records import Claim, ErrorRecord, Hold, listed, with_error
 
 UNHELD: Final[dict[str, Any]] = {"token": None, "worker_id": None, "lease_expires_at": None}
 FACT_NAMES: Final = tuple(field.name for field in JobFacts._meta.fields)
@@ -260,4 +259,4 @@ def charged(claim: Claim, error: ErrorRecord) -> dict[str, Any]:
 
 def worker_ids(claim: Claim) -> list[str]:
     """Return the workers of the job's charged starts, this claim's among them."""
-    return [*json.loads(claim.worker_ids), claim.worker_id]
+    return [*listed(claim.worker_ids), claim.worker_id]

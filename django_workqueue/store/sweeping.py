@@ -17,7 +17,7 @@ from ..models import SPENT, DeadJob, LiveJob, Lock, Seen, Worker
 from ..states import NOT_RUNNING, DeathReason, HeldReason, Lane, State
 from .core import delete_rows, statement, transition
 from .ordering import Ordering
-from .records import ErrorRecord, Hold, Swept, with_error
+from .records import ErrorRecord, Hold, Swept, listed, with_error
 from .settling import UNHELD, Settling
 
 SWEEP_BATCH: Final = 500
@@ -167,7 +167,7 @@ class Sweeping(Ordering, Settling):
             ),
         )
         errors = with_error(job.errors, record)
-        return {"errors": errors, "worker_ids": [*job.worker_ids, job.worker_id]}
+        return {"errors": errors, "worker_ids": [*listed(job.worker_ids), job.worker_id]}
 
     # expire, and what no claim returns
 
@@ -378,6 +378,7 @@ def death_of_lapsed(job: LiveJob) -> DeathReason | None:
 
 def death_of_unknown(job: LiveJob) -> DeathReason:
     """Return why a job that could not run for too long is dead: its task, or its arguments."""
-    last = job.errors[-1]["outcome"] if job.errors else ""
+    errors = listed(job.errors)
+    last = errors[-1]["outcome"] if errors else ""
     bad = last == DeathReason.BAD_ARGUMENTS
     return DeathReason.BAD_ARGUMENTS if bad else DeathReason.UNKNOWN_TASK

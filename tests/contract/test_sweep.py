@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from django_workqueue.models import LiveJob, Lock, Worker
+from django_workqueue.models.fields import EncodedJSON
 from django_workqueue.states import DeathReason, HeldReason
 from django_workqueue.store import Ack, BaseStore
 from tests import sound
@@ -28,6 +30,45 @@ from tests.factories import (
 from tests.sound import FACTS, changes, place, row, rows
 
 EARLIER = timedelta(microseconds=1)
+
+
+UNREADABLE = pytest.mark.parametrize(
+    ("column", "text"),
+    [("payload", "[1"), ("headers", "[1"), ("errors", "[1"), ("errors", "5"), ("worker_ids", "[1")],
+)
+"""What an edit by hand may leave."""
+
+
+def spoil(job_id: uuid.UUID, column: str, text: str) -> None:
+    LiveJob.objects.filter(pk=job_id).update(**{column: EncodedJSON(text)})
+
+
+@UNREADABLE
+def test_a_row_that_nobody_can_read_keeps_no_other_from_being_swept(
+    store: BaseStore, column: str, text: str
+) -> None:
+    lapsed = [running(store, lease_seconds=5) for _ in range(2)]
+    lost = [running(store, worker_id="gone") for _ in range(2)]
+    strays = [running(store, worker_id="stray") for _ in range(2)]
+    expired = [insert(store, expires_seconds=6) for _ in range(2)]
+    for job_id in (lapsed[0].id, lost[0].id, strays[0].id, expired[0]):
+        spoil(job_id, column, text)
+
+    assert {each.id for each in store.lose("gone", "killed")} == {each.id for each in lost}
+    assert store.release_strays("stray", ()) == 2
+    assert {each.id for each in store.reclaim(now=at(5))} == {each.id for each in lapsed}
+    assert {each.id for each in store.expire(now=at(6))} == set(expired)
+
+
+@UNREADABLE
+def test_a_row_that_nobody_can_read_is_settled(store: BaseStore, column: str, text: str) -> None:
+    job_id = insert(store, max_attempts=2)
+    spoil(job_id, column, text)
+    (taken,) = claim(store)
+    assert store.retry(taken, 0, error(taken), now=at(1)) == "scheduled"
+    store.promote(now=at(1))
+    (taken,) = claim(store, now=at(1))
+    assert store.retry(taken, 0, error(taken), now=at(2)) == "dead"
 
 
 # reclaim
