@@ -71,23 +71,24 @@ def _conflict(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
     assert job.unique_key is not None
     taken = unique_hash(job.queue_name, job.task, job.unique_key)
     for _ in range(CONFLICT_ROUNDS):
-        holder = store.live().filter(unique_hash=taken).values_list("pk", "state").first()
+        # As it is now: an older snapshot of the caller's shows no holder, or one that is gone.
+        holder = results.live(store.current(store.live().filter(unique_hash=taken)))
         if holder is not None and on_conflict == "raise":
             raise UniqueKeyTaken(
                 f"The unique key {job.unique_key!r:.80} of {job.task} must be free, and job "
-                f'{holder[0]} holds it. Wait for it, cancel it, or use on_conflict="return".',
-                holder_id=holder[0],
+                f'{holder.id} holds it. Wait for it, cancel it, or use on_conflict="return".',
+                holder_id=holder.id,
             )
-        gives_way = on_conflict == "replace" and holder is not None and holder[1] != State.RUNNING
+        gives_way = (
+            on_conflict == "replace" and holder is not None and holder.state != State.RUNNING
+        )
         if holder is not None and not gives_way:
-            found = results.find(store.alias, holder[0])
-            if found is not None:
-                return Placed(holder=found)
+            return Placed(holder=holder)
         # The holder is gone, or gives way: try again, in one transaction with its going.
         with transaction.atomic(using=store.alias):
             if holder is not None and gives_way:
                 # It may have begun to run since: then it is not even asked to stop.
-                store.cancel(holder[0], where=~Q(state=State.RUNNING))
+                store.cancel(holder.id, where=~Q(state=State.RUNNING))
             written = store.insert([job])
         if written:
             return Placed(inserted=written[0])

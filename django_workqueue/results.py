@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from django.db.models import CharField, Value
+from django.db.models import CharField, QuerySet, Value
 
 from .compat import TaskError, TaskResult, TaskResultStatus
 from .exceptions import WorkerLost, WorkQueueError
@@ -82,6 +82,14 @@ def find(alias: str, job_id: uuid.UUID) -> Found | None:
     for row in parts[0].union(*parts[1:], all=True):
         return Found(*row)
     return None
+
+
+def live(rows: QuerySet[LiveJob]) -> Found | None:
+    """Return the first of live *rows*, or None."""
+    columns = _COLUMNS[LiveJob]
+    chosen = [columns.get(each.name, each.name) for each in fields(Found)]
+    row = rows.values_list(*chosen).first()
+    return None if row is None else Found(*row)
 
 
 def task_result(found: Found, task: Any) -> TaskResult[..., Any]:

@@ -345,18 +345,50 @@ def test_the_holder_may_end_between_the_conflict_and_the_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = unique.enqueue(1)
-    find = results.find
+    look = results.live
 
-    def ended_before(alias: str, job_id: Any) -> Any:
-        get_store().cancel(job_id)
-        Result.objects.all().delete()
-        return find(alias, job_id)
+    def ended_before(rows: Any) -> Any:
+        for job in LiveJob.objects.filter(pk=first.id):
+            get_store().cancel(job.id)
+        return look(rows)
 
-    monkeypatch.setattr(results, "find", ended_before)
+    monkeypatch.setattr(results, "live", ended_before)
     second = unique.enqueue(2)
 
     assert second.id != first.id
     assert waiting() == [2]
+
+
+@pytest.mark.vendor("mysql")
+@pytest.mark.parametrize("on_conflict", ["return", "raise", "replace"])
+@real
+def test_a_holder_that_an_old_snapshot_does_not_show_is_found(on_conflict: Any) -> None:
+    first: list[Any] = []
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+    def enqueue_first() -> None:
+        try:
+            first.append(unique.enqueue(1))
+        finally:
+            connections.close_all()
+
+    try:
+        with transaction.atomic():
+            assert waiting() == []
+            thread = threading.Thread(target=enqueue_first)
+            thread.start()
+            thread.join(PATIENCE_SECONDS)
+            assert waiting() == [], "the control: the snapshot is older"
+            second = unique.using(on_conflict=on_conflict)
+            if on_conflict == "raise":
+                with pytest.raises(UniqueKeyTaken, match=first[0].id):
+                    second.enqueue(2)
+            else:
+                assert (second.enqueue(2).id == first[0].id) is (on_conflict == "return")
+    finally:
+        connection.close()
+    assert waiting() == [2 if on_conflict == "replace" else 1]
 
 
 @real
