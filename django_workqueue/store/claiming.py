@@ -111,8 +111,9 @@ class Claiming(Columns):
         if not ids:
             return 0
         with self.together():
-            self.lock(LiveJob, ids)
-            return self.live().filter(due, pk__in=ids).update(state=State.READY, held_reason="")
+            # Every claim pass comes here, and must not wait for one that vanished in between.
+            free = self.lock(LiveJob, ids, skip_locked=True)
+            return self.live().filter(due, pk__in=free).update(state=State.READY, held_reason="")
 
     def ready_queues(
         self, lane: Lane, *, limit: int = 100, now: datetime | None = None

@@ -101,6 +101,9 @@ class StoreCore:
     outage_codes: ClassVar[frozenset[str | int]] = frozenset()
     """Those of a server that answers and cannot be written to: read-only, shutting down."""
 
+    by_primary_key: ClassVar[str] = ""
+    """A hint that rows are to be found by it, for a planner that may take another index."""
+
     moved_seconds: ClassVar[float] = 0.0
     """How far a test has moved the database's clock, as this process sees it (testing)."""
 
@@ -193,12 +196,32 @@ class StoreCore:
         """Return a transaction for a batch and its `lock`, where there is something to lock."""
         return nullcontext()
 
-    def lock(self, model: type[Model], ids: Collection[Any]) -> None:
+    def lock(
+        self, model: type[Model], ids: Collection[Any], *, skip_locked: bool = False
+    ) -> Collection[Any]:
         """Lock rows by their primary keys, first of all, where the order of locks is ours to say.
+
+        Returns the keys to go on with: with *skip_locked*, not of rows that others have locked.
 
         For a database that may find the row of the statement that follows by another index, lock
         its entry, and then wait for a row that waits for the entry.
         """
+        return ids
+
+    def unlocked(self, ids: Collection[uuid.UUID]) -> set[uuid.UUID]:
+        """Return those of live rows *ids* that no other transaction has locked; waits for none."""
+        if not ids or not self.connection.features.has_select_for_update_skip_locked:
+            return set(ids)
+        q = self.quote
+        # Whatever it locks it lets go at once: in autocommit, its end is the statement's.
+        sql = (
+            f"SELECT {q('id')} FROM {self.live_table} {self.by_primary_key} "
+            f"WHERE {q('id')} IN ({', '.join(['%s'] * len(ids))}) "
+            f"ORDER BY {q('id')} FOR UPDATE SKIP LOCKED"
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, [self.dump_uuid(job_id) for job_id in ids])
+            return {self.load_uuid(row[0]) for row in cursor.fetchall()}
 
     # A run with atomic=True
 

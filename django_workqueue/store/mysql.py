@@ -45,6 +45,8 @@ class MySQLStore(BaseStore):
 
     outage_codes: ClassVar[frozenset[str | int]] = frozenset({1053, 1290, 1792, 1836})
 
+    by_primary_key: ClassVar[str] = "FORCE INDEX (PRIMARY)"
+
     def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
         # Not NOW(6), which follows the session's time zone.
         if not offset_seconds:
@@ -59,7 +61,9 @@ class MySQLStore(BaseStore):
         # No savepoint: a deadlock rolls back the whole transaction, and a savepoint with it.
         return transaction.atomic(using=self.alias, savepoint=False)
 
-    def lock(self, model: type[Model], ids: Collection[Any]) -> None:
+    def lock(
+        self, model: type[Model], ids: Collection[Any], *, skip_locked: bool = False
+    ) -> Collection[Any]:
         # Every write of a row begins here, so that all wait for its primary key and none deadlocks
         # (seen: an UPDATE by id and state found the row by the state's index, beside an ack).
         key = model._meta.pk
@@ -68,10 +72,11 @@ class MySQLStore(BaseStore):
         with self.connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT {column} FROM {self.quote(model._meta.db_table)} FORCE INDEX (PRIMARY) "
-                f"WHERE {column} IN ({places(names)}) ORDER BY {column} FOR UPDATE",
+                f"WHERE {column} IN ({places(names)}) ORDER BY {column} FOR UPDATE"
+                f"{' SKIP LOCKED' if skip_locked else ''}",
                 [str(each) for each in names],
             )
-            cursor.fetchall()
+            return [row[0] for row in cursor.fetchall()]
 
     def current(self, rows: QuerySet[M]) -> QuerySet[M]:
         # Under REPEATABLE READ a caller's transaction may have begun long ago.

@@ -74,7 +74,7 @@ class Sweeping(Ordering, Settling):
         rows = self.live().filter(where or Q(), self.lapsed(now=now)).order_by("lease_expires_at")
         if dry_run:
             return [planned(job, death_of_lapsed(job)) for job in rows[:limit]]
-        return self._sweep(rows[:limit], lambda job: self._reclaim(job, now))
+        return self._sweep(self._unlocked(rows[:limit]), lambda job: self._reclaim(job, now))
 
     def lose(self, worker_id: str, told: str, *, now: datetime | None = None) -> list[Swept]:
         """Take back the running jobs of a worker whose process is gone, without their leases' end.
@@ -186,7 +186,7 @@ class Sweeping(Ordering, Settling):
         rows = self.live().filter(where or Q(), self.expired(now=now)).order_by("expires_at")
         if dry_run:
             return [planned(job, DeathReason.EXPIRED) for job in rows[:limit]]
-        return self._sweep(rows[:limit], lambda job: self._expire(job, now))
+        return self._sweep(self._unlocked(rows[:limit]), lambda job: self._expire(job, now))
 
     @transition
     def _expire(self, job: LiveJob, now: datetime | None) -> Swept | None:
@@ -310,6 +310,16 @@ class Sweeping(Ordering, Settling):
         return rows
 
     # The moves
+
+    def _unlocked(self, jobs: Iterable[LiveJob]) -> list[LiveJob]:
+        """Return the *jobs* whose rows nobody has locked.
+
+        A host that vanished in the middle of a settle may keep its locks for hours, until the
+        server notices. What it had is taken back then, and the others must not wait for it.
+        """
+        jobs = list(jobs)
+        free = self.unlocked([job.pk for job in jobs])
+        return [job for job in jobs if job.pk in free]
 
     def _sweep(
         self, jobs: Iterable[LiveJob], move: Callable[[LiveJob], Swept | None]

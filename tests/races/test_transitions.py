@@ -196,6 +196,58 @@ def test_a_row_that_a_silent_child_has_locked_keeps_no_other_from_being_extended
     assert (ends[other.id] - ends[locked.id]).total_seconds() > 300
 
 
+@pytest.mark.vendor("postgresql", "mysql")
+def test_rows_that_a_vanished_host_has_locked_keep_no_other_from_being_swept(
+    store: BaseStore, together: Together
+) -> None:
+    lapsed = [running(store, now=None, lease_seconds=-1) for _ in range(2)]
+    expired = [insert(store, now=None, expires_seconds=-1) for _ in range(2)]
+    held, done = threading.Event(), threading.Event()
+
+    def vanishes(each: BaseStore) -> bool:
+        with transaction.atomic():
+            rows = LiveJob.objects.filter(pk__in=[lapsed[0].id, expired[0]])
+            assert len(rows.select_for_update()) == 2
+            held.set()
+            return done.wait(10)
+
+    def sweeps(each: BaseStore) -> list[Any]:
+        assert held.wait(10)
+        swept = [one.id for one in (*each.reclaim(), *each.expire())]
+        done.set()
+        return swept
+
+    in_time, swept = together([vanishes, sweeps])
+    assert in_time
+    assert swept == [lapsed[1].id, expired[1]]
+    assert [one.id for one in (*store.reclaim(), *store.expire())] == [lapsed[0].id, expired[0]]
+
+
+@pytest.mark.vendor("mysql")
+def test_a_row_that_a_vanished_host_was_promoting_keeps_no_other_from_being_due(
+    store: BaseStore, together: Together
+) -> None:
+    past = store.now()
+    locked, other = (insert(store, now=None, run_after=past) for _ in range(2))
+    held, done = threading.Event(), threading.Event()
+
+    def vanishes(each: BaseStore) -> bool:
+        with transaction.atomic():
+            LiveJob.objects.select_for_update().get(pk=locked)
+            held.set()
+            return done.wait(10)
+
+    def promotes(each: BaseStore) -> int:
+        assert held.wait(10)
+        count = each.promote()
+        done.set()
+        return count
+
+    assert together([vanishes, promotes]) == [True, 1]
+    assert rows()["live"][other]["state"] == "ready"
+    assert store.promote() == 1
+
+
 def test_promoters_and_sweepers_at_once_move_each_row_once(
     store: BaseStore, together: Together
 ) -> None:
