@@ -40,6 +40,8 @@ from tests.processes import (
 from tests.timescale import LEASE_SECONDS, PATIENCE_SECONDS, POLL_SECONDS, SCALE, SWEEP_SECONDS
 
 real = pytest.mark.usefixtures("transactional_db")
+# The database has no part in it: one is enough, and processes take long to start.
+of_arguments = pytest.mark.vendor("sqlite")
 
 
 @pytest.fixture
@@ -72,6 +74,7 @@ def refused(arguments: list[str], **more: Any) -> str:
     return line
 
 
+@of_arguments
 @real
 @pytest.mark.parametrize("name", ["runworker", "sweep"])
 @pytest.mark.parametrize("more", [[], ["--skip-checks"]])
@@ -87,6 +90,7 @@ NEWEST = MigrationLoader(None).graph.leaf_nodes("workqueue")[0]
 UNREACHABLE = "postgres://nobody@127.0.0.1:1/nothing"
 
 
+@of_arguments
 @pytest.mark.parametrize("arguments", ONE_SHOT)
 def test_a_database_that_cannot_be_reached_is_one_line(arguments: list[str]) -> None:
     line = refused(arguments, WORKQUEUE_TEST_DATABASE_URL=UNREACHABLE)
@@ -110,6 +114,7 @@ def test_a_missing_migration_is_named_with_the_command_that_applies_it(
     assert "\n" not in str(caught.value)
 
 
+@of_arguments
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_a_worker_waits_for_a_database_and_a_stop_ends_the_wait(processes: str) -> None:
     arguments = ["runworker", "--processes", processes]
@@ -146,6 +151,7 @@ def test_a_worker_waits_for_the_migrations_and_begins_once_they_are_applied(note
         recorder.record_applied(*NEWEST)
 
 
+@of_arguments
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -191,6 +197,7 @@ def test_a_value_that_cannot_be_used_is_one_line_that_names_the_option(
     assert "\n" not in str(caught.value)
 
 
+@of_arguments
 @real
 def test_a_queue_that_no_backend_has_is_refused_with_those_there_are() -> None:
     line = refused(["runworker", "--queues", "mial"], WORKQUEUE_TEST_QUEUES="default,mail")
@@ -255,6 +262,7 @@ def test_a_program_that_calls_the_command_works_in_its_own_process(notes: Path) 
     assert Result.objects.filter(pk=result.id).exists()
 
 
+@of_arguments
 def test_a_command_line_that_cannot_be_repeated_is_refused() -> None:
     code = "from django.core.management import execute_from_command_line as e; e(['x','runworker'])"
     done = subprocess.run(

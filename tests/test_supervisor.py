@@ -33,6 +33,8 @@ from tests.store_faults import Fault, with_faults
 from tests.timescale import GRACE_SECONDS, LEASE_SECONDS, PATIENCE_SECONDS
 
 real = pytest.mark.usefixtures("transactional_db")
+# The database has no part in it: one is enough, and processes take long to start.
+of_processes = pytest.mark.vendor("sqlite")
 LONG = ("--lease", "600")
 """A lease that no test outlasts: what comes back does not come back by its end."""
 
@@ -154,6 +156,7 @@ def pending_signals(pid: int) -> int:
     return int(masks[0], 16)
 
 
+@of_processes
 @real
 def test_children_replace_themselves_after_max_jobs_and_a_drain_ends(notes: Path) -> None:
     for number in range(7):
@@ -185,6 +188,7 @@ def test_a_child_with_too_much_memory_is_replaced_once_it_has_drained(
     assert len({pid for _, _, pid in ends}) == 3
 
 
+@of_processes
 @real
 def test_a_worker_without_a_parent_ends_with_0_when_it_takes_too_much_memory(
     notes: Path,
@@ -203,6 +207,7 @@ def states() -> list[tuple[str, int]]:
     return list(LiveJob.objects.values_list("state", "attempt"))
 
 
+@of_processes
 @real
 @pytest.mark.parametrize("code", [0, EXIT_RECYCLE, EXIT_GAVE_UP])
 def test_a_task_that_exits_as_a_worker_does_is_charged_all_the_same(code: int) -> None:
@@ -214,6 +219,7 @@ def test_a_task_that_exits_as_a_worker_does_is_charged_all_the_same(code: int) -
     assert (dead.reason, dead.attempt) == ("lost", 3)
 
 
+@of_processes
 @real
 def test_a_child_that_a_signal_stopped_does_not_end_the_drain(notes: Path, go_on: Path) -> None:
     app.start_and_wait.enqueue(str(notes), "a", str(go_on))
@@ -250,6 +256,7 @@ def test_one_stop_sent_to_every_process_is_one_stop() -> None:
     os.close(writer)
 
 
+@of_processes
 @real
 def test_workers_go_on_when_nobody_reads_what_they_print(notes: Path) -> None:
     for number in range(3):
@@ -326,6 +333,7 @@ def plan() -> Plan:
     return Plan(processes=1, slots=4, sweep=False)
 
 
+@of_processes
 @real
 def test_children_that_never_start_end_the_parent_with_the_reason(plan: Plan) -> None:
     spawned = Spawned(ENDS, "3")
@@ -338,6 +346,7 @@ def test_children_that_never_start_end_the_parent_with_the_reason(plan: Plan) ->
     assert "exit status 3" in supervisor.failure
 
 
+@of_processes
 @real
 def test_a_child_that_hangs_before_it_is_up_is_given_up(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
@@ -353,6 +362,7 @@ def test_a_child_that_hangs_before_it_is_up_is_given_up(
     assert "signal 9 (SIGKILL), since it was not up within 0.1 s" in supervisor.failure
 
 
+@of_processes
 @real
 def test_children_that_die_as_soon_as_they_are_up_end_the_parent_but_one_bad_job_never_does(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
@@ -376,6 +386,7 @@ def test_children_that_die_as_soon_as_they_are_up_end_the_parent_but_one_bad_job
     assert "2 children in a row died at once" in supervisor.failure
 
 
+@of_processes
 @real
 def test_an_idle_child_that_was_up_for_long_may_die_of_anything(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
@@ -423,6 +434,7 @@ def test_of_a_dead_childs_jobs_only_the_begun_are_charged(plan: Plan) -> None:
     assert waiting.attempt == 1
 
 
+@of_processes
 @real
 def test_a_child_that_cannot_be_started_ends_the_parent_with_the_reason(plan: Plan) -> None:
     def spawn(worker_id: str, board: Board, alive: int) -> subprocess.Popen[bytes]:
@@ -625,6 +637,7 @@ def child_of_a_board(board: Board) -> Child:
     return Child("w", board, process, os.open(os.devnull, os.O_RDONLY))
 
 
+@of_processes
 def test_a_child_that_was_stopped_is_not_silent_and_one_that_hangs_for_long_is_dead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
