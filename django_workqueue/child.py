@@ -42,6 +42,7 @@ class Child:
     alive_descriptor: int
     started: float = field(default_factory=clock.monotonic)
     ready_at: float | None = None
+    looked_at: float = field(default_factory=clock.monotonic)
     # When its parent is to extend its leases, as long as it is silent.
     extend_at: float = 0.0
     memory_bytes: int = 0
@@ -57,6 +58,8 @@ class Child:
         """Note how it lives; end it where it cannot end what it should by itself."""
         self.memory_bytes = resident_bytes(self.process.pid) or self.memory_bytes
         now = clock.monotonic()
+        # Where this process stood still as long, its silence may be no more than that.
+        pause_seconds, self.looked_at = now - self.looked_at, now
         if self.ready_at is None:
             self.ready_at = now if self.board.ready else None
             if self.ready_at is None and now - self.started >= START_SECONDS:
@@ -67,7 +70,7 @@ class Child:
         if overdue := self.board.overdue(now - OVERDUE_MARGIN_SECONDS):
             self.overdue = set(overdue)
             self.kill("a task outlived its time limit and let nothing else run")
-        elif self.board.silent_seconds >= HUNG_SECONDS:
+        elif self.board.silent_seconds >= HUNG_SECONDS and pause_seconds < HUNG_SECONDS / 2:
             # Not on purpose: what it ran is charged, as after any death.
             self.why_killed = f"it showed no sign of life for {HUNG_SECONDS:g} s"
             self.process.kill()

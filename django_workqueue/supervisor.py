@@ -172,7 +172,10 @@ class Supervisor:
         self._failed_starts += 1
         pause = min(0.2 * 2.0**self._failed_starts, MAX_START_PAUSE_SECONDS)
         self._start_at = clock.monotonic() + pause * random.uniform(0.8, 1.0)
-        if self._failed_starts >= MAX_FAILED_STARTS:
+        # Those that work go on, whatever keeps another from it: broken code on disk, say.
+        if self._failed_starts >= MAX_FAILED_STARTS and not any(
+            child.proven for child in self._children
+        ):
             self.failure = f"{MAX_FAILED_STARTS} children in a row died at once: {told}"
 
     # Ending

@@ -348,6 +348,26 @@ def test_children_that_never_start_end_the_parent_with_the_reason(plan: Plan) ->
 
 @of_processes
 @real
+def test_children_that_work_go_on_where_no_other_can_be_started(plan: Plan) -> None:
+    supervisor = Supervisor(plan, Spawned("input()"))
+    board = Board.create(4)
+    board.begin(0, (uuid.uuid4(), uuid.uuid4()))
+    working = child_of_a_board(board)
+    supervisor._children.append(working)
+    for _ in range(MAX_FAILED_STARTS):
+        supervisor._note_failed_start("exit status 3")
+    assert supervisor.failure == ""
+
+    supervisor._children.remove(working)
+    supervisor._note_failed_start("exit status 3")
+    assert "exit status 3" in supervisor.failure
+    working.kill()
+    working.process.wait()
+    working.close()
+
+
+@of_processes
+@real
 def test_a_child_that_hangs_before_it_is_up_is_given_up(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -654,8 +674,12 @@ def test_a_child_that_was_stopped_is_not_silent_and_one_that_hangs_for_long_is_d
     wait_until(lambda: child.silent, "the silence again")
 
     child.look()
+    silent_seconds = board.silent_seconds
+    wait_until(lambda: board.silent_seconds >= silent_seconds + 0.4, "a longer silence")
+    monkeypatch.setattr("django_workqueue.child.HUNG_SECONDS", 0.4)
+    # This process did not look for as long: both may have stood still.
+    child.look()
     assert child.process.poll() is None
-    monkeypatch.setattr("django_workqueue.child.HUNG_SECONDS", 0.0)
     child.look()
     assert child.process.wait(PATIENCE_SECONDS) == -signal.SIGKILL
     assert "since it showed no sign of life" in child.told
