@@ -701,6 +701,61 @@ def test_a_dead_message_is_seen_under_its_destination(dead_message: uuid.UUID) -
     assert "&quot;order&quot;: 7" in page
 
 
+def advice(client: Client, job_id: uuid.UUID, model: str = "livejob") -> str:
+    """Return what a job's page says to do next, as HTML."""
+    page = client.get(page_of(job_id, model)).content.decode()
+    found = re.search(r"What to do next:</strong>(.*?)</p>", page, re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_a_message_behind_a_dead_one_of_its_key_says_which_and_what_to_do(
+    dead_message: uuid.UUID,
+) -> None:
+    waits = LiveJob.objects.get().pk
+    said = advice(operator(), waits)
+    assert "An earlier message of its key is dead" in said
+    assert f'href="{page_of(dead_message)}"' in said
+    without = advice(staff("view_livejob"), waits)
+    assert "href" not in without
+    assert str(dead_message) in without
+
+
+def test_a_message_behind_a_live_one_of_its_key_says_which(
+    store: BaseStore, dead_message: uuid.UUID
+) -> None:
+    waits = LiveJob.objects.get().pk
+    do(operator(), "deadjob_requeue", dead_message)
+    said = advice(operator(), waits)
+    assert "This one goes when that one is done" in said
+    assert f'href="{page_of(dead_message, "livejob")}"' in said
+
+
+def test_a_message_with_nothing_before_it_waits_for_the_sweep(dead_message: uuid.UUID) -> None:
+    DeadJob.objects.update(kind="skippable")
+    assert "The next sweep makes it ready" in advice(operator(), LiveJob.objects.get().pk)
+
+
+@pytest.mark.usefixtures("own_destinations")
+def test_a_message_that_is_ready_asks_for_a_worker_that_declares_its_destination() -> None:
+    (message,) = publish(declare(lambda message: None), {"order": 7})
+    said = advice(operator(), message)
+    assert "OUTBOX_DATABASES" in said
+    assert "does not declare" not in said
+    LiveJob.objects.update(queue_name="outbox:gone")
+    assert "does not declare the destination gone" in advice(operator(), message)
+
+
+@pytest.mark.parametrize("reason", ["terminal", "exhausted"])
+def test_advice_about_a_dead_message_speaks_of_its_payload(
+    dead_message: uuid.UUID, reason: str
+) -> None:
+    DeadJob.objects.update(reason=reason)
+    said = advice(operator(), dead_message, "deadjob")
+    assert "payload" in said
+    assert "arguments" not in said
+
+
 def test_a_requeued_message_goes_before_the_later_ones_of_its_key(
     store: BaseStore, dead_message: uuid.UUID
 ) -> None:

@@ -52,9 +52,23 @@ UNKNOWN_REASON: Final = gettext_lazy(
 )
 
 
+MESSAGE_ADVICE: Final[dict[str, Any]] = {
+    DeathReason.EXHAUSTED: gettext_lazy(
+        "Every attempt failed. Read the last error, remove its cause, then requeue the message: "
+        "it gets a new budget of attempts. If its payload is wrong, correct it."
+    ),
+    DeathReason.TERMINAL: gettext_lazy(
+        "The handler, or its list of errors worth a retry, said that trying again is useless. "
+        "Requeue the message only after its cause or its payload has changed; otherwise discard it."
+    ),
+}
+"""Where a message of the outbox is spoken of in other words than a job of a task."""
+
+
 def next_step(job: DeadJob) -> str:
     """Return what an operator should do about *job*."""
-    return str(ADVICE.get(job.reason, UNKNOWN_REASON))
+    own = MESSAGE_ADVICE if job.lane == Lane.OUTBOX else {}
+    return str(own.get(job.reason) or ADVICE.get(job.reason, UNKNOWN_REASON))
 
 
 def unknown_task(job: DeadJob, task: Any | None) -> str:

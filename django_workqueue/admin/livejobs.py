@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 
 from ..models import LiveJob
 from ..states import HeldReason, State
-from . import jobpage, showing
+from . import jobpage, showing, waiting
 from .base import SEARCH_NEWEST_HELP, newest_with_text
 from .confirming import OperatedAdmin
 from .filters import StateFilter
@@ -114,7 +114,7 @@ class LiveJobAdmin(OperatedAdmin):
             _("Live job %(name)s") % {"name": jobpage.name_of(job)},
             **jobpage.sections(job),
             state=state_label(job),
-            next_step=next_step(job),
+            next_step=waiting.next_step(request, job),
             buttons=[(each, self.operation_url(each)) for each in self.allowed_operations(request)],
             filters=request.GET.get("_changelist_filters", ""),
         )
@@ -127,35 +127,6 @@ def state_label(job: Any) -> str:
     if job.state != State.RUNNING:
         labels = {State.SCHEDULED.value: _("scheduled"), State.READY.value: _("ready")}
         return labels.get(job.state, str(job.state))
-    if is_lapsed(job):
+    if waiting.is_lapsed(job):
         return _("running, lease lapsed")
     return _("running, cancel asked") if job.cancel_asked_at else _("running")
-
-
-def next_step(job: Any) -> str:
-    """Return what will happen to a live job by itself, and what would help it."""
-    if job.state == State.RUNNING:
-        if is_lapsed(job):
-            return _(
-                "Its worker has not extended its lease: it ended or stalled. The next sweep takes "
-                "the job back. If none comes, no worker is running."
-            )
-        return _("A worker holds it. If that worker dies, the job is taken back after its lease.")
-    if job.state == State.SCHEDULED:
-        return _("It waits until it is due.")
-    if job.state == State.READY:
-        return _(
-            "The next free worker of its queue takes it. If it stays here, look whether a worker "
-            "serves this queue and whether the queue is paused."
-        )
-    if job.held_reason == HeldReason.UNKNOWN:
-        return _(
-            "No worker that saw it knows its task. Deploy the code that declares it; in time it "
-            "is dead, with the reason “unknown task”."
-        )
-    return _("It is made ready by itself when nothing holds it any more.")
-
-
-def is_lapsed(job: Any) -> bool:
-    """Tell whether nobody has extended the lease of a running job, by the database's clock."""
-    return job.lease_expires_at is not None and job.lease_expires_at < job.now
