@@ -1,11 +1,16 @@
 """The documentation's samples compile or run, and its links lead somewhere."""
 
+import sys
 from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from django_workqueue.tasks import task
 from tests.docpages import ROOT, Code, Page, page, pages
+from tests.schedule_rows import no_declarations
 
 PAGES = pages()
 README = Page(ROOT / "README.md")
@@ -37,12 +42,50 @@ def test_every_install_command_works_before_the_first_release(where: Page) -> No
     assert not commands or "not on PyPI yet" in where.text
 
 
-def run_sample(path: str, index: int = 0) -> dict[str, Any]:
-    """Execute a page's Python sample; return its names."""
-    namespace: dict[str, Any] = {}
+def run_sample(path: str, index: int = 0, into: ModuleType | None = None) -> dict[str, Any]:
+    """Execute a page's Python sample, in a module where one is given; return its names."""
+    namespace: dict[str, Any] = {} if into is None else into.__dict__
     code = list(page(path).code("python"))[index]
     exec(compile(code.text, path, "exec", dont_inherit=True), namespace)
     return namespace
+
+
+def index_of(path: str, name: str) -> int:
+    """Return which of a page's Python samples defines *name*."""
+    samples = [code.text for code in page(path).code("python")]
+    (found,) = (n for n, text in enumerate(samples) if f"class {name}(" in text)
+    return found
+
+
+@task
+def nightly_report() -> None:
+    """Stands for the task that the page about schedules declares a schedule of."""
+
+
+class Order:
+    """Stands for a saved order of the shop."""
+
+    pk, customer_id = 17, 4
+    objects = SimpleNamespace(create=lambda **fields: Order())
+
+    def save(self) -> None:
+        """There is nothing to write."""
+
+
+@pytest.fixture
+def shop(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    """The modules of the shop that the samples speak of, to be filled from other pages."""
+    names = ("shop", "shop.models", "shop.schedules", "shop.tasks", "shop.views", "requests")
+    made = {name: ModuleType(name) for name in names}
+    for name, module in made.items():
+        parent, _, last = name.rpartition(".")
+        module.__package__ = parent or name
+        monkeypatch.setitem(sys.modules, name, module)
+        if parent:
+            setattr(made[parent], last, module)
+    made["shop"].__path__ = []
+    vars(made["shop.models"])["Order"] = Order
+    return made
 
 
 @pytest.mark.django_db
@@ -67,6 +110,30 @@ def test_operating_sample_runs(
     path: str, index: int, call: Callable[[dict[str, Any]], bool]
 ) -> None:
     assert call(run_sample(path, index))
+
+
+@pytest.mark.django_db
+def test_sample_test_of_a_schedule_fits_the_schedule_of_its_page(
+    shop: dict[str, ModuleType],
+) -> None:
+    tasks = {"nightly_report": nightly_report, "refresh_rates": nightly_report}
+    vars(shop["shop.tasks"]).update(tasks)
+    with no_declarations():
+        run_sample("howto/schedules.md", into=shop["shop.schedules"])
+        index = index_of("howto/testing.md", "NightlyReportTests")
+        run_sample("howto/testing.md", index)["NightlyReportTests"]().test_report_is_made_at_three()
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("own_destinations")
+def test_sample_test_of_the_outbox_fits_the_destination_of_its_page(
+    shop: dict[str, ModuleType],
+) -> None:
+    vars(shop["requests"])["post"] = mock.Mock(side_effect=AssertionError("nothing is sent"))
+    run_sample("howto/outbox.md", 0, into=shop["shop.tasks"])
+    run_sample("howto/outbox.md", 1, into=shop["shop.views"])
+    index = index_of("howto/testing.md", "OrderEventsTests")
+    run_sample("howto/testing.md", index)["OrderEventsTests"]().test_order_is_told()
 
 
 @pytest.mark.parametrize("where", PAGES, ids=str)
