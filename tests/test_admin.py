@@ -643,6 +643,14 @@ def test_small_tables_are_listed(store: BaseStore) -> None:
     assert "<b>" not in client.get(url("schedule_changelist")).content.decode()
 
 
+def test_empty_list_of_queues_says_when_a_row_appears() -> None:
+    client = staff("view_queue")
+    note = "A row appears when a queue is paused"
+    assert note in client.get(url("queue_changelist")).content.decode()
+    Queue.objects.create(name="mail")
+    assert note not in client.get(url("queue_changelist")).content.decode()
+
+
 def test_result_page_shows_its_value(store: BaseStore) -> None:
     done = factories.finished(store)
     page = operator().get(page_of(done.id, "result")).content.decode()

@@ -121,6 +121,12 @@ def test_refusal_stands_at_its_field(field: str, value: str, told: str) -> None:
     assert not Schedule.objects.exists()
 
 
+def test_every_field_with_a_mistake_is_told_at_once() -> None:
+    wrong = {"expression": "61 * * * *", "timezone": "EST5", "arguments": '{"args":[],"kwargs":{}}'}
+    response = staff("add").post(url("add"), {**FORM, **wrong})
+    assert set(response.context["form"].errors) == set(wrong)
+
+
 def test_name_that_is_taken_is_refused(store: BaseStore) -> None:
     row(store, source="code")
     response = staff("add").post(url("add"), FORM)

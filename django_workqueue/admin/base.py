@@ -46,6 +46,9 @@ class ReadOnlyAdmin(ModelAdminBase):
     large_fields: ClassVar[Sequence[str]] = ()
     """Columns that a list leaves in the database."""
 
+    empty_note: Any = ""
+    """What the list says where it has no row."""
+
     class Media:
         css: ClassVar = {"all": ["workqueue/admin.css"]}
 

@@ -97,6 +97,10 @@ class LockAdmin(NamedAdmin):
 
 @admin.register(Queue)
 class QueueAdmin(NamedAdmin):
+    empty_note = gettext_lazy(
+        "A row appears when a queue is paused for the first time; every other queue is served "
+        "without one. Pause and resume in code: Queue(“name”).pause()."
+    )
     list_display = ("name", "paused", "reason")
     ordering = ("name",)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from django import forms
@@ -10,8 +11,9 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import payload, registry
+from .. import cron, payload, registry
 from ..arguments import NAME_LENGTH
+from ..binding import bind
 from ..compat import InvalidTask
 from ..exceptions import ArgumentsError, CronError, PayloadError, ScheduleError
 from ..models import Schedule
@@ -158,7 +160,7 @@ class ScheduleForm(forms.Form):
         if self.schedule is not None:
             stored = {"args": self.schedule.args, "kwargs": self.schedule.kwargs}
         try:
-            return restored(edited, self.shown, stored)
+            call = restored(edited, self.shown, stored)
         except HiddenValueMoved as error:
             raise ValidationError(
                 _(
@@ -167,6 +169,21 @@ class ScheduleForm(forms.Form):
                 ),
                 params={"path": error.path},
             ) from error
+        # Here as well as in the definition, so that every field with a mistake is told at once.
+        task = registry.find(self.cleaned_data.get("task", ""))
+        if task is not None:
+            told(bind, task, call["args"], call["kwargs"])
+        return call
+
+    def clean_expression(self) -> str:
+        text: str = self.cleaned_data["expression"]
+        told(cron.check, text)
+        return text
+
+    def clean_timezone(self) -> str:
+        name: str = self.cleaned_data["timezone"]
+        told(cron.check_timezone, name)
+        return name
 
     def clean(self) -> dict[str, Any]:
         given = super().clean() or self.cleaned_data
@@ -180,9 +197,6 @@ class ScheduleForm(forms.Form):
             return given
         try:
             self.definition = self._defined(task, given)
-        except CronError as error:
-            is_zone = "time zone must be" in str(error)
-            self.add_error("timezone" if is_zone else "expression", visible(error))
         except (PayloadError, ArgumentsError) as error:
             self.add_error("arguments", visible(error))
         except ScheduleError as error:
@@ -211,6 +225,14 @@ class ScheduleForm(forms.Form):
             expires=given["expires"],
             jitter=given["jitter"] or 0,
         )
+
+
+def told(judge: Callable[..., Any], *given: Any) -> None:
+    """Let a rule of the package judge; what it refuses is said at the form's field."""
+    try:
+        judge(*given)
+    except (ArgumentsError, CronError) as error:
+        raise ValidationError(visible(error)) from error
 
 
 def visible(error: Exception) -> str:
