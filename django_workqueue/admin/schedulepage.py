@@ -15,6 +15,7 @@ from django.utils.translation import gettext as _
 from .. import cron, registry
 from ..exceptions import CronError
 from ..models import DeadJob, LiveJob, Result, Schedule
+from ..models.fields import EncodedJSON
 from ..scheduler import planning
 from ..states import ResultOutcome
 from ..store.scheduling import SOURCE_CODE
@@ -33,17 +34,15 @@ JSON_COLUMNS: Final = ("args", "kwargs", "options")
 def read_json(rows: Sequence[Schedule], alias: str) -> bool:
     """Read the deferred columns of *rows*; False if one of them holds no JSON, and stays unread."""
     found = {row.pk: row for row in rows}
-    if not found:
-        return True
-    table = Schedule._default_manager.using(alias)
-    try:
-        for read in table.filter(pk__in=list(found)).values("pk", *JSON_COLUMNS):
-            for name in JSON_COLUMNS:
-                setattr(found[read["pk"]], name, read[name])
-    except ValueError:
-        # Each by itself, and all of them: those after the first that is wrong too.
-        return len(rows) > 1 and not [row for row in rows if not read_json([row], alias)]
-    return True
+    table = Schedule._default_manager.using(alias).filter(pk__in=list(found))
+    readable = True
+    for read in table.values("pk", *JSON_COLUMNS) if found else ():
+        if any(isinstance(read[name], EncodedJSON) for name in JSON_COLUMNS):
+            readable = False
+            continue
+        for name in JSON_COLUMNS:
+            setattr(found[read["pk"]], name, read[name])
+    return readable
 
 
 def is_unread(schedule: Schedule) -> bool:
