@@ -6,7 +6,6 @@ from typing import Any
 
 from django.db.models import Model
 from django.http import HttpRequest
-from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
@@ -16,6 +15,7 @@ from ..models import DeadJob, LiveJob
 from ..outbox import destinations
 from ..states import HeldReason, Lane, OutboxKind, State
 from ..store import queue_alias
+from .confirming import job_link
 from .showing import visible
 
 
@@ -109,10 +109,7 @@ def _first_before(job: Any, model: type[Model], *, but_kind: str = "") -> Any | 
 
 def _link(request: HttpRequest, job: Any) -> SafeString:
     """Return the id of *job*, as a link for those who may see its page."""
-    name = f"{job._meta.app_label}_{job._meta.model_name}_change"
     user: Any = request.user
     if not user.has_perm(f"{job._meta.app_label}.view_{job._meta.model_name}"):
-        return format_html("<code>{}</code>", job.pk)
-    return format_html(
-        '<a href="{}"><code>{}</code></a>', reverse(f"admin:{name}", args=[job.pk]), job.pk
-    )
+        return format_html("{}", job.pk)
+    return job_link(job._meta.model_name, job.pk)
