@@ -17,6 +17,7 @@ from django.urls import reverse
 
 from django_workqueue.admin import operations
 from django_workqueue.models import DeadJob, LiveJob, Lock, Queue, Result, Schedule, Worker
+from django_workqueue.models.fields import EncodedJSON
 from django_workqueue.states import DeathReason, State
 from django_workqueue.store import BaseStore, get_store
 from django_workqueue.tasks import task
@@ -549,6 +550,15 @@ def test_headers_are_redacted_too(store: BaseStore) -> None:
     page = operator().get(page_of(job_id)).content.decode()
     assert "t0k3n" not in page
     assert "acme" in page
+
+
+@pytest.mark.usefixtures("_password_is_redacted")
+def test_text_that_is_no_json_is_hidden_as_it_has_no_names(store: BaseStore) -> None:
+    job_id = dead_task(store, 7, password="hunter2")
+    broken = EncodedJSON('{"args":[7],"kwargs":{"password":"hunter2"')
+    assert DeadJob.objects.filter(pk=job_id).update(payload=broken, headers=broken) == 1
+    for address in (page_of(job_id), url("deadjob_correct", job_id)):
+        assert "hunter2" not in operator().get(address).content.decode()
 
 
 @pytest.mark.usefixtures("_password_is_redacted")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from .. import conf
+from ..models.fields import EncodedJSON
 
 MASK: Final = "•••"
 
@@ -90,7 +91,8 @@ def _redacted(value: Any, names: frozenset[str]) -> Any:
         }
     if isinstance(value, list):
         return [_redacted(item, names) for item in value]
-    return value
+    # Text that is no JSON, an edit by hand, has no names to tell what may be shown.
+    return MASK if isinstance(value, EncodedJSON) else value
 
 
 def _hidden_positions(args: Sequence[Any], task: Any | None, names: frozenset[str]) -> list[bool]:
