@@ -1,7 +1,7 @@
-"""Log events as JSON: the event's fixed text and its fields, an object a line.
+"""Log events with their fields: as JSON, an object a line, or after the event's text.
 
-A project that has its own LOGGING takes `JSONFormatter` there; `runworker --log-format json` sets
-it up by itself.
+A project that has its own LOGGING takes `JSONFormatter` or `TextFormatter` there;
+`runworker --log-format json` sets up the first, and every command the second, by themselves.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ from datetime import UTC, datetime
 from io import TextIOBase
 from typing import Any, Final
 
+LOGGER: Final = "django_workqueue"
 LINE_BYTES: Final = select.PIPE_BUF
 """A pipe takes so much in one piece: lines that several processes write to it are not torn."""
 CUTS: Final = (2000, 500, 100, 20)
+TEXT_CHARS: Final = 200
+"""Of one field in a line for a person."""
 OF_EVERY_RECORD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
@@ -46,14 +49,37 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "event": record.getMessage(),
         }
-        told |= {
-            name: value
-            for name, value in vars(record).items()
-            if name not in OF_EVERY_RECORD and value is not None
-        }
+        told |= event_fields(record)
         if record.exc_info:
             told["exception"] = self.formatException(record.exc_info)
         return told
+
+
+class TextFormatter(logging.Formatter):
+    """The event's text and, for the package's own events, its fields as ``name=value``."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
+        text = super().formatMessage(record)
+        # What others log is theirs to lay out: their fields may hold anything.
+        if record.name.split(".")[0] != LOGGER:
+            return text
+        told = (f"{name}={_in_text(value)}" for name, value in event_fields(record).items())
+        return "  ".join([text, *filter(None, [" ".join(told)])])
+
+
+def event_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the fields of an event, without those that have no value."""
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if name not in OF_EVERY_RECORD and value is not None
+    }
+
+
+def _in_text(value: Any) -> str:
+    text = str(cut(value, TEXT_CHARS))
+    # Quoted where its end could not be seen, or where it has more than one line.
+    return text if text.isprintable() and text and " " not in text else repr(text)
 
 
 def cut(value: Any, most: int) -> Any:
@@ -76,9 +102,27 @@ class _QuietHandler(logging.StreamHandler[TextIOBase]):
 
 
 @contextlib.contextmanager
+def fields_in_text() -> Iterator[None]:
+    """Show the fields of the package's warnings where the project has no handler for them.
+
+    Such records go to logging's handler of last resort, which prints their text alone.
+    """
+    handler = logging.lastResort
+    if handler is None:
+        yield
+        return
+    former = handler.formatter
+    handler.setFormatter(TextFormatter())
+    try:
+        yield
+    finally:
+        handler.setFormatter(former)
+
+
+@contextlib.contextmanager
 def json_to(stream: TextIOBase, level: int) -> Iterator[None]:
     """Let the package's events from *level* on go to *stream* as JSON, and nowhere else."""
-    logger = logging.getLogger("django_workqueue")
+    logger = logging.getLogger(LOGGER)
     former = logger.level, logger.propagate, logger.handlers[:]
     handler = _QuietHandler(stream)
     handler.setFormatter(JSONFormatter())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -462,6 +463,29 @@ def test_one_sweep_takes_back_what_lapsed_at_once_and_says_so(
     assert first.startswith("2 reclaimed, 0 expired, 0 buried")
     assert len(told) == 2
     assert "was held by a-worker-of-the-tests" in told[0]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("has_handler", [False, True])
+def test_a_warning_without_a_handler_of_the_project_shows_its_fields(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    has_handler: bool,
+) -> None:
+    logger = logging.getLogger("django_workqueue")
+    # As in a project without LOGGING: pytest has handlers at the root.
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(logger, "handlers", [logging.NullHandler()] if has_handler else [])
+    lapsed(1)
+    call_command("sweep")
+    shown = capsys.readouterr().err
+    assert bool(shown) is not has_handler
+    if not has_handler:
+        assert shown.startswith("job taken back  ")
+        assert f"job_id={LiveJob.objects.get().pk}" in shown
+    assert logging.lastResort is not None
+    assert logging.lastResort.formatter is None
 
 
 @pytest.mark.django_db

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from django_workqueue.logs import LINE_BYTES, JSONFormatter, json_to
+from django_workqueue.logs import LINE_BYTES, JSONFormatter, TextFormatter, json_to
 from django_workqueue.models import DeadJob, Result
 from tests.jobs import app
 from tests.processes import ROOT, command, environment
@@ -44,6 +44,22 @@ def test_an_event_is_one_object_with_its_text_its_fields_and_the_moment() -> Non
         "job_id": "a",
         "place": "dead",
     }
+
+
+def test_a_warning_has_its_fields_in_text_and_another_package_s_is_left_alone() -> None:
+    def line(name: str, **fields: Any) -> str:
+        record = logging.makeLogRecord({"name": name, "msg": "ticks missed", **fields})
+        return TextFormatter().format(record)
+
+    assert line("django_workqueue.scheduler", schedule="nightly", missed=3, nothing=None) == (
+        "ticks missed  schedule=nightly missed=3"
+    )
+    assert line("django_workqueue", why="a b\nc", none="") == (
+        "ticks missed  why='a b\\nc' none=''"
+    )
+    assert line("django_workqueue") == "ticks missed"
+    assert line("shop.tasks", schedule="nightly") == "ticks missed"
+    assert len(line("django_workqueue", lost=["x" * 100] * 9)) < 250
 
 
 def test_a_line_is_never_longer_than_a_pipe_takes_in_one_piece() -> None:

@@ -15,6 +15,7 @@ from .. import conf
 from ..compat import InvalidTask
 from ..exceptions import MigrationsMissing, WorkQueueError
 from ..extender import DATABASE_FAULTS
+from ..logs import fields_in_text
 from ..loop import Loop
 from ..store import BaseStore, get_store
 from .stops import Stops
@@ -42,7 +43,8 @@ class WorkQueueCommand(BaseCommand):
         problems = conf.current_problems()
         if problems:
             raise CommandError(" ".join(map(str, problems)), returncode=USAGE)
-        return super().execute(*args, **options)
+        with fields_in_text():
+            return super().execute(*args, **options)
 
     @contextmanager
     def usable_store(self) -> Iterator[BaseStore]:
