@@ -19,8 +19,27 @@ def bind(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> inspect
         return signature.bind(*given, **kwargs)
     except TypeError as error:
         raise ArgumentsError(
-            f"A call of {target.module_path} must fit its signature {signature}: {error}."
+            f"A call of {target.module_path} must fit its signature "
+            f"{_of_the_call(target, signature)}: {error}{_unexpected(signature, kwargs, error)}."
         ) from None
+
+
+def _of_the_call(target: Any, signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature without the context, which the worker gives and no caller."""
+    parameters = list(signature.parameters.values())
+    is_own = bool(parameters) and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL
+    hidden = 1 if target.takes_context and is_own else 0
+    return signature.replace(parameters=parameters[hidden:])
+
+
+def _unexpected(signature: inspect.Signature, kwargs: Mapping[str, Any], error: TypeError) -> str:
+    """Return what to add to *error*, which names one fault: the names that nothing takes."""
+    parameters = signature.parameters.values()
+    if any(each.kind is each.VAR_KEYWORD for each in parameters):
+        return ""
+    known = {each.name for each in parameters if each.kind is not each.POSITIONAL_ONLY}
+    names = [repr(name) for name in kwargs if name not in known and repr(name) not in str(error)]
+    return f"; it takes no {', '.join(names)}" if names else ""
 
 
 def check_call(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

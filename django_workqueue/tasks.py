@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,9 +84,7 @@ class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
                     f"Declare it: @task({name}=…)."
                 )
             if name not in JOB_OPTIONS:
-                raise TypeError(
-                    f"using() takes the options {', '.join(sorted(JOB_OPTIONS))}; got {name!r}."
-                )
+                raise _unknown("using()", JOB_OPTIONS, name)
         # As in Django, None leaves these as they are.
         kept = ("priority", "queue_name", "run_after", "backend")
         given = {k: v for k, v in changes.items() if v is not None or k not in kept}
@@ -111,6 +110,7 @@ class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
 
 OPTIONS: Final = frozenset(each.name for each in fields(WorkQueueTask)) - {"func", "takes_context"}
 OF_THE_TASK: Final = frozenset({"backoff", "retry_on", "terminal_on", "atomic", "takes_context"})
+OF_A_CALL: Final = frozenset({"run_after", "headers"})
 JOB_OPTIONS: Final = OPTIONS - OF_THE_TASK
 
 
@@ -156,11 +156,8 @@ def task(
     Raises InvalidTask for an option that cannot be used.
     """
     for name in options:
-        if name not in OPTIONS - {"run_after", "headers"}:
-            raise TypeError(
-                f"@task takes the options {', '.join(sorted(OPTIONS - {'run_after', 'headers'}))}; "
-                f"got {name!r}. Moments and headers belong to a call: use .using({name}=…)."
-            )
+        if name not in OPTIONS - OF_A_CALL:
+            raise _unknown("@task", OPTIONS - OF_A_CALL, name)
 
     def declare(func: Callable[..., Any]) -> WorkQueueTask:
         return WorkQueueTask(
@@ -174,6 +171,15 @@ def task(
         )
 
     return declare if function is None else declare(function)
+
+
+def _unknown(taker: str, known: frozenset[str], name: str) -> TypeError:
+    """Return the error for an option that *taker* does not take: what to write in its place."""
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    if name in OF_A_CALL:
+        hint = f" It belongs to a call: use .using({name}=…)."
+    return TypeError(f"{taker} takes the options {', '.join(sorted(known))}; got {name!r}.{hint}")
 
 
 def check_options(target: WorkQueueTask) -> None:

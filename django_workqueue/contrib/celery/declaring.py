@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -155,9 +156,11 @@ def _checked(options: Mapping[str, Any]) -> Options:
                 f"{UNSUPPORTED[name]}"
             )
         if name not in KNOWN | ALREADY_SO:
+            known = sorted(KNOWN | ALREADY_SO)
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
             raise InvalidTask(
-                f"shared_task takes the options {', '.join(sorted(KNOWN | ALREADY_SO))}; "
-                f"got {name!r}."
+                f"shared_task takes the options {', '.join(known)}; got {name!r}.{hint}"
             )
     given = Options(**{name: value for name, value in options.items() if name in KNOWN})
     if given.serializer != "json":
