@@ -73,9 +73,12 @@ def schedule(
     module = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001  # who declares it
     known = _declared.setdefault(name, Declared(definition, module))
     if known.definition != definition:
+        places = f"in {known.module} and, otherwise, in {module}"
+        if known.module == module:
+            places = f"twice in {module}, in two ways"
         raise ScheduleError(
-            f"A schedule's name must be its own, and {name!r} is declared in {known.module} and, "
-            f"otherwise, in {module}. Rename one of them."
+            f"A schedule's name must be its own, and {name!r} is declared {places}. "
+            "Rename one of them."
         )
 
 

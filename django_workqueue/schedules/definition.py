@@ -12,8 +12,8 @@ from django.conf import settings as django_settings
 
 from .. import arguments, conf, payload
 from .. import cron as expressions
-from ..compat import Task
-from ..exceptions import CronError, ScheduleError
+from ..compat import InvalidTask, Task
+from ..exceptions import CronError, ScheduleError, WorkQueueError
 from ..tasks import WorkQueueTask
 
 CATCH_UP: Final = ("skip", "latest", "all")
@@ -99,10 +99,11 @@ def _task(name: str, task: Any) -> WorkQueueTask:
         return task
     if not isinstance(task, Task):
         told = getattr(task, "__qualname__", None) or repr(task)
-        raise ScheduleError(
-            f"The schedule {name!r} must have a task, got {told:.80}. Decorate the function with "
-            "@task."
-        )
+        hint = "Decorate the function with @task."
+        # A task in another's clothes, as contrib.celery has them.
+        if isinstance(getattr(task, "task", None), Task):
+            hint = f"Give {getattr(task, '__name__', 'it')}.task, the task of this queue."
+        raise ScheduleError(f"The schedule {name!r} must have a task, got {told:.80}. {hint}")
     # Django's own class, where another backend is in the place of ours: in tests, say.
     return WorkQueueTask(
         func=task.func,
@@ -123,6 +124,10 @@ def _call(
 
     try:
         job = calls.new_job(task, args, kwargs, conf.current())
+    except (WorkQueueError, InvalidTask) as error:
+        # In the message, for those who show that alone; class and attributes stay the fault's own.
+        error.args = (f"The schedule {name!r}: {error}",)
+        raise
     except Exception as error:
         error.add_note(f"In the schedule {name!r}.")
         raise
