@@ -167,7 +167,10 @@ def check_schedules(**kwargs: Any) -> Messages:
         schedules.discover()
     except (WorkQueueError, InvalidTask, ImportError) as error:
         notes = " ".join(getattr(error, "__notes__", []))
-        hint = "Correct it in the app's schedules module; until then no scheduler starts."
+        hint = (
+            "Correct it in the app's schedules module; until then no command that runs the checks "
+            "starts."
+        )
         messages.append(checks.Error(f"{error} {notes}".strip(), hint=hint, id="workqueue.E009"))
     if not cron.has_timezones():
         message = "Schedules must find the time zones of the IANA database, and there are none."

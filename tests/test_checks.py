@@ -464,7 +464,7 @@ def test_a_schedule_that_is_refused_is_an_error_that_names_it(
     assert check_id == "workqueue.E009"
     assert message.startswith("The schedule 'sums': A time zone must be a name of the IANA")
     assert hint is not None
-    assert "schedules module" in hint
+    assert "schedules module; until then no command that runs the checks starts" in hint
 
 
 def test_a_host_without_time_zones_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,6 +115,24 @@ def test_a_missing_migration_is_named_with_the_command_that_applies_it(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.django_db
+def test_several_missing_migrations_are_named_each() -> None:
+    names = sorted(MigrationLoader(connection).graph.nodes)
+    *_, before, last = [name for app, name in names if app == "workqueue"]
+    for name in (before, last):
+        MigrationRecorder(connection).record_unapplied("workqueue", name)
+
+    with pytest.raises(CommandError, match=f"lacks the migrations {before}, {last}\\."):
+        call_command("sweep")
+
+
+@pytest.mark.parametrize(("option", "least"), [("--processes", 0), ("--threads", 1)])
+def test_a_count_that_cannot_be_names_the_least_there_is(option: str, least: int) -> None:
+    for text in ("-1", "many"):
+        with pytest.raises(CommandError, match=f"a whole number of {least} or more, got '{text}'"):
+            call_command("runworker", f"{option}={text}")
+
+
 @of_arguments
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_a_worker_waits_for_a_database_and_a_stop_ends_the_wait(processes: str) -> None:

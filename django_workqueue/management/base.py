@@ -135,6 +135,7 @@ def check_migrations(alias: str) -> None:
     missing = [name for app, name in wanted if (app, name) not in loader.applied_migrations]
     if missing:
         raise MigrationsMissing(
-            f"The database {alias!r} must have the queue's tables, and lacks the migration "
-            f"{', '.join(missing)}. Run: python manage.py migrate workqueue --database {alias}"
+            f"The database {alias!r} must have the queue's tables, and lacks the "
+            f"migration{'s' if missing[1:] else ''} {', '.join(missing)}. "
+            f"Run: python manage.py migrate workqueue --database {alias}"
         )

@@ -257,15 +257,15 @@ def counted(number: int, what: str, plural: str = "s") -> str:
 
 def count_or_none(text: str) -> int:
     """Return a whole number of at least 0."""
-    return 0 if text == "0" else count(text)
+    return count(text, least=0)
 
 
-def count(text: str) -> int:
-    """Return a whole number of at least 1."""
+def count(text: str, least: int = 1) -> int:
+    """Return a whole number of at least *least*."""
     try:
         number = int(text)
     except ValueError:
-        number = 0
-    if number < 1:
-        raise ArgumentTypeError(f"must be a whole number of 1 or more, got {text!r}")
+        number = least - 1
+    if number < least:
+        raise ArgumentTypeError(f"must be a whole number of {least} or more, got {text!r}")
     return number
