@@ -11,6 +11,7 @@ from django.core.management import CommandError, call_command
 from django.test import modify_settings
 from django.utils import timezone
 
+from django_workqueue.management.commands.workqueue import Command
 from django_workqueue.models import LiveJob, Schedule
 from django_workqueue.store import BaseStore, get_store
 from tests import factories
@@ -72,6 +73,27 @@ def test_schedules_as_json_are_the_same_twice(
 
 def test_no_schedules(capsys: pytest.CaptureFixture[str]) -> None:
     assert output(capsys, "schedules") == "no schedules\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "value"),
+    [
+        ("schedules --settings mysite.settings", "settings", "mysite.settings"),
+        ("--settings mysite.settings schedules", "settings", "mysite.settings"),
+        ("schedules -v 2", "verbosity", 2),
+        ("-v 2 schedules", "verbosity", 2),
+        ("schedules", "verbosity", 1),
+        ("schedules --skip-checks", "skip_checks", True),
+        ("--traceback schedules", "traceback", True),
+        ("schedules --no-color", "no_color", True),
+        ("schedules", "no_color", False),
+    ],
+)
+def test_django_s_options_are_taken_before_and_after_the_subcommand(
+    given: str, name: str, value: object
+) -> None:
+    parser = Command().create_parser("manage.py", "workqueue")
+    assert getattr(parser.parse_args(given.split()), name) == value
 
 
 def test_subcommand_must_be_known() -> None:
