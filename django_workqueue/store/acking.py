@@ -18,7 +18,7 @@ from .core import compiled, statement, transition
 from .records import Ack, Hold
 
 ACK_COLUMNS: Final = ("id", "token", "value", "started_at")
-MOVED: Final = (
+SHARED: Final = (
     "id",
     "lane",
     "queue_name",
@@ -32,9 +32,9 @@ MOVED: Final = (
     "errors",
     "run_after",
     "enqueued_at",
-    "token",
 )
-"""Columns that a live job and its result share."""
+"""Columns that a result has as the job had them."""
+MOVED: Final = (*SHARED, "token")
 
 
 class Acking(Claiming):

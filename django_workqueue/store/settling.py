@@ -11,28 +11,13 @@ from django.db.models import F
 from ..models import DeadJob, JobFacts, LiveJob, Result
 from ..models.fields import EncodedJSON
 from ..states import DeathReason, HeldReason, Place, ResultOutcome, State
-from .acking import Acking
+from .acking import SHARED, Acking
 from .core import delete_rows, lost, transition
 from .records import Claim, ErrorRecord, Hold, listed, with_error
 
 UNHELD: Final[dict[str, Any]] = {"token": None, "worker_id": None, "lease_expires_at": None}
 FACT_NAMES: Final = tuple(field.name for field in JobFacts._meta.fields)
-RESULT_FACTS: Final = (
-    "id",
-    "lane",
-    "queue_name",
-    "task",
-    "kind",
-    "backend",
-    "payload",
-    "rank",
-    "schedule",
-    "scheduled_for",
-    "worker_ids",
-    "errors",
-    "run_after",
-    "enqueued_at",
-)
+RESULT_FACTS: Final = (*SHARED, "worker_ids")
 JSON_FACTS: Final = frozenset({"payload", "worker_ids", "headers", "errors"})
 
 
