@@ -209,10 +209,11 @@ class Supervisor:
             if now >= child.extend_at and child.silent and child.board.silent_seconds >= third:
                 child.extend_at = now + third
                 jobs = self._store.extend_all(child.worker_id, self.plan.lease_seconds)
-                logger.warning(
-                    "leases extended for a silent child",
-                    extra={"worker_id": child.worker_id, "count": len(jobs)},
-                )
+                if jobs:
+                    logger.warning(
+                        "leases extended for a silent child",
+                        extra={"worker_id": child.worker_id, "count": len(jobs)},
+                    )
                 asked = {hold for hold, cancel_asked in jobs.items() if cancel_asked}
                 child.heed_cancels(asked, self.plan.grace_seconds)
 

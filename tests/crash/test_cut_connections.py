@@ -97,9 +97,15 @@ def lost_words(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 MOMENTS = pytest.mark.parametrize("moment", list(Moment))
+# Each takes a worker for every statement: what differs least from the others waits for the soak.
+ATTEMPTS = pytest.mark.parametrize("max_attempts", [1, pytest.param(3, marks=pytest.mark.soak)])
 BUDGETS = pytest.mark.parametrize(
     "options",
-    [{}, {"max_attempts": 1}, {"max_attempts": 1, "result_ttl": 0}],
+    [
+        {},
+        pytest.param({"max_attempts": 1}, marks=pytest.mark.soak),
+        {"max_attempts": 1, "result_ttl": 0},
+    ],
     ids=["default", "one attempt", "one attempt, no result"],
 )
 
@@ -147,7 +153,7 @@ def test_a_job_that_fails_is_charged_each_start_once(
 
 
 @MOMENTS
-@pytest.mark.parametrize("max_attempts", [1, 3])
+@ATTEMPTS
 def test_a_job_that_must_die_dies_once_of_its_own_error(
     moment: Moment, max_attempts: int, starts: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -170,7 +176,7 @@ def test_a_job_that_must_die_dies_once_of_its_own_error(
 
 
 @MOMENTS
-@pytest.mark.parametrize("max_attempts", [1, 3])
+@ATTEMPTS
 def test_a_snooze_is_charged_nothing(
     moment: Moment, max_attempts: int, starts: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,7 +200,7 @@ def test_a_snooze_is_charged_nothing(
 
 
 @MOMENTS
-@pytest.mark.parametrize("max_attempts", [1, 3])
+@ATTEMPTS
 def test_what_a_stop_gives_back_unstarted_is_charged_nothing(
     moment: Moment, max_attempts: int, starts: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
