@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from django_workqueue.models import LiveJob, Result
 from django_workqueue.states import State
 from django_workqueue.store import BaseStore, get_store
 from tests import jobs
+from tests.factories import new_job
 from tests.jobs import app
 from tests.processes import (
     ROOT,
@@ -255,6 +257,20 @@ def test_a_worker_prints_a_start_block_and_a_line_per_outcome(notes: Path) -> No
     assert re.search(
         r"^dead +tests\.app\.tasks\.always_fails .*builtins\.ValueError:", done.stdout, re.MULTILINE
     )
+
+
+@real
+def test_a25_a_task_that_is_unknown_keeps_no_drain_from_its_end(notes: Path) -> None:
+    unknown = new_job(task="shop.tasks.gone")
+    get_store().insert([unknown])
+    good = app.note.enqueue(str(notes), "good")
+
+    assert command("runworker", "--drain").returncode == 0
+
+    assert lines(notes) == ["good"]
+    assert Result.objects.get().pk == uuid.UUID(good.id)
+    held = LiveJob.objects.get(pk=unknown.id)
+    assert (held.state, held.held_reason, held.attempt) == (State.HELD, "unknown", 0)
 
 
 @real
