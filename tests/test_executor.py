@@ -303,9 +303,7 @@ def test_a_job_is_held_longer_the_longer_it_is_unknown_up_to_a_minute(
 
 def test_a_row_with_rubbish_in_it_is_a_failed_attempt() -> None:
     job = claimed(app.run_with_context.enqueue(body(lambda context: 1)))
-    job.claim = type(job.claim)(
-        **{name: getattr(job.claim, name) for name in job.claim.__slots__} | {"headers": "{"}
-    )
+    job.claim = job.claim._replace(headers="{")
 
     outcome = execute(job, conf.current())
 

@@ -70,7 +70,7 @@ class Faults:
             tokens = dict(rows.values_list("pk", "token"))
             asked = {ack.claim.id: ack.claim.hold for ack in acks}
             taken = [
-                replace(ack, claim=replace(ack.claim, token=token))
+                replace(ack, claim=ack.claim._replace(token=token))
                 for ack in acks
                 if (token := tokens.get(ack.claim.id)) is not None
             ]
@@ -136,7 +136,7 @@ class Faults:
         def retry(
             self, claim: Claim, delay_seconds: float, error: ErrorRecord, **options: Any
         ) -> str:
-            return super().retry(replace(claim, max_attempts=99), delay_seconds, error, **options)
+            return super().retry(claim._replace(max_attempts=99), delay_seconds, error, **options)
 
     class ForgetsCancels(BaseStore):
         """A cancel that was asked ends nothing but an ack."""

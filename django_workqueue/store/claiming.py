@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -22,11 +22,10 @@ BATCH: Final = 500
 PAIRS_PER_STATEMENT: Final = 200
 
 MOMENT_COLUMNS: Final = frozenset(
-    {"run_after", "expires_at", "claimed_at", "lease_expires_at", "enqueued_at", "unknown_since"}
+    {"run_after", "claimed_at", "lease_expires_at", "enqueued_at", "unknown_since"}
     | {"scheduled_for"}
 )
-UUID_COLUMNS: Final = frozenset({"id", "token"})
-FLAG_COLUMNS: Final = frozenset({"suspect", "dead_letter", "atomic"})
+FLAG_COLUMNS: Final = frozenset({"suspect", "atomic"})
 
 
 class Claiming(Columns):
@@ -174,8 +173,8 @@ class Claiming(Columns):
         rows = self.claim_rows(
             where, params, *self._taken(worker_id, token, lease_seconds, now), limit
         )
-        received = clock.monotonic()
-        claims = self._claims(rows, received)
+        known = (token, worker_id, lane.value, queue_name, clock.monotonic())
+        claims = [Claim._make((*values, *known)) for values in self._loaded(rows)]
         # RETURNING has no order. Ids by their numbers: they compare in C.
         return sorted(claims, key=lambda claim: (claim.rank, claim.run_after, claim.id.int))
 
@@ -245,19 +244,22 @@ class Claiming(Columns):
             columns.append(self.read_moment_sql(column) if name in MOMENT_COLUMNS else column)
         return ", ".join(columns)
 
-    def _claims(self, rows: Iterable[Sequence[Any]], received: float) -> list[Claim]:
-        claims = []
+    def _loaded(self, rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
+        """Yield rows of CLAIM_COLUMNS with values of a Claim's types."""
+        loads = self.claim_loads()
         for row in rows:
-            values: dict[str, Any] = dict(zip(CLAIM_COLUMNS, row, strict=True))
-            for name in MOMENT_COLUMNS:
-                if (moment := values[name]) is not None:
-                    values[name] = from_database(moment)
-            for name in UUID_COLUMNS:
-                values[name] = self.load_uuid(values[name])
-            for name in FLAG_COLUMNS:
-                values[name] = bool(values[name])
-            claims.append(Claim(**values, received=received))
-        return claims
+            values = list(row)
+            for place, load in loads:
+                if (value := values[place]) is not None:
+                    values[place] = load(value)
+            yield values
+
+    def claim_loads(self) -> list[tuple[int, Callable[[Any], Any]]]:
+        """Return what makes a value of a driver one of a Claim, by the place of its column."""
+        loads: dict[str, Callable[[Any], Any]] = dict.fromkeys(MOMENT_COLUMNS, from_database)
+        loads |= dict.fromkeys(FLAG_COLUMNS, bool)
+        loads["id"] = self.load_uuid
+        return [(CLAIM_COLUMNS.index(name), load) for name, load in loads.items()]
 
     # Keeping it
 

@@ -6,10 +6,9 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from ..models import DeadJob, JobFacts, LiveJob, Result
-from ..models.fields import EncodedJSON
 from ..states import DeathReason, HeldReason, Place, ResultOutcome, State
 from .acking import SHARED, Acking
 from .core import delete_rows, lost, transition
@@ -18,7 +17,6 @@ from .records import Claim, ErrorRecord, Hold, listed, with_error
 UNHELD: Final[dict[str, Any]] = {"token": None, "worker_id": None, "lease_expires_at": None}
 FACT_NAMES: Final = tuple(field.name for field in JobFacts._meta.fields)
 RESULT_FACTS: Final = (*SHARED, "worker_ids")
-JSON_FACTS: Final = frozenset({"payload", "worker_ids", "headers", "errors"})
 
 
 class Settling(Acking):
@@ -184,38 +182,43 @@ class Settling(Acking):
     ) -> str:
         left = charged(claim, error)
         self.lock(LiveJob, [claim.id])
-        if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=True)):
+        job = self._taken_out(self._held_row(claim).filter(cancel_asked_at__isnull=True), left)
+        if job is None:
             return self._end_cancelled(claim, "bury", left, now)
-        if not claim.dead_letter:
+        if not job.dead_letter:
             return "dropped"
-        facts = self.facts(claim, started_at=error.started, **left)
+        facts = self.facts(job, started_at=error.started)
         self.dead().bulk_create([DeadJob(**facts, died_at=self.moment(now), reason=reason)])
         return Place.DEAD
 
     def _end_cancelled(
         self, claim: Claim, verb: str, facts: dict[str, Any], now: datetime | None
     ) -> str:
-        if not delete_rows(self._held_row(claim).filter(cancel_asked_at__isnull=False)):
+        job = self._taken_out(self._held_row(claim).filter(cancel_asked_at__isnull=False), facts)
+        if job is None:
             raise lost(claim.id, verb)
-        self.keep_cancelled(self.facts(claim, **facts), now)
+        self.keep_cancelled(self.facts(job), now)
         return ResultOutcome.CANCELLED
 
-    def _held_row(self, claim: Claim) -> Any:
+    def _taken_out(self, held: QuerySet[LiveJob], facts: dict[str, Any]) -> LiveJob | None:
+        """Write *facts* to the row of *held* and delete it; return it as it was, or None.
+
+        The write is first, and decides: from then on the row is locked.
+        """
+        if not held.update(**facts):
+            return None
+        job = held.get()
+        delete_rows(held)
+        return job
+
+    def _held_row(self, claim: Claim) -> QuerySet[LiveJob]:
         return self.live().filter(pk=claim.id, token=claim.token, state=State.RUNNING)
 
     # Facts of a job on their way to another table
 
-    def facts(self, source: Claim | JobFacts, **changes: Any) -> dict[str, Any]:
+    def facts(self, source: JobFacts, **changes: Any) -> dict[str, Any]:
         """Return the columns that a live and a dead job share, read from *source*."""
-        facts: dict[str, Any] = {}
-        for name in FACT_NAMES:
-            if name in changes or not hasattr(source, name):
-                continue
-            value = getattr(source, name)
-            if isinstance(source, Claim) and name in JSON_FACTS:
-                value = EncodedJSON(value)
-            facts[name] = value
-        return facts | changes
+        return {name: getattr(source, name) for name in FACT_NAMES} | changes
 
     def keep_cancelled(self, facts: dict[str, Any], now: datetime | None) -> None:
         """Write the result of a cancelled job, for as long as a result of it would be kept."""

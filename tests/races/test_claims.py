@@ -10,7 +10,6 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,7 +140,7 @@ def test_two_workers_of_one_name_share_nothing(store: BaseStore, together: Toget
 
 
 def _with_token(taken: Claim, token: uuid.UUID) -> Claim:
-    return replace(taken, token=token)
+    return taken._replace(token=token)
 
 
 @pytest.mark.vendor("mysql")
