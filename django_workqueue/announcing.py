@@ -46,7 +46,7 @@ def _tell_finished(job: Job) -> None:
     status = TaskResultStatus.SUCCESSFUL if good else TaskResultStatus.FAILED
     object.__setattr__(result, "status", status)
     object.__setattr__(result, "finished_at", job.claim.moment(outcome.ended))
-    if good:
+    if good and outcome.value != "null":
         object.__setattr__(result, "_return_value", payload.decode(outcome.value))
     elif outcome.error is not None:
         result.errors.append(task_error(outcome.error.as_json()))

@@ -19,6 +19,8 @@ from .store import BaseStore, Hold
 
 logger = logging.getLogger("django_workqueue.claimer")
 
+PROBE_SECONDS: Final = 0.1
+"""How long a worker that finds all it asks for does not look for what else is there."""
 UNHOLD_SECONDS: Final = 10.0
 UNKNOWN_SECONDS: Final = 60.0
 
@@ -50,6 +52,9 @@ class Claimer:
         self._lease_seconds = lease_seconds
         self._kinds = Kinds(store)
         self._unhold_at = 0.0
+        # The queues that had ready jobs at the last look, which is good until then.
+        self._ready: list[str] = []
+        self._ready_until = 0.0
         self._due_seconds: float | None = None
         self._last_queue = ""
         # Task names nobody declared here, with the monotonic time of the first sight.
@@ -63,15 +68,32 @@ class Claimer:
 
         What each statement claimed is handed to *take* before the next, which may fail.
         """
-        if clock.monotonic() >= self._unhold_at:
+        looked = clock.monotonic()
+        if looked >= self._unhold_at:
             self._look_after_unknown()
-        ready, self._due_seconds = self._store.probe(Lane.TASK)
+        if looked < self._ready_until:
+            claimed = self._pass(room, take)
+            if not (claimed.full and claimed.count):
+                self._ready_until = 0.0
+            if claimed.count:
+                return claimed
+        self._look()
+        claimed = self._pass(room, take)
+        if claimed.full and claimed.count:
+            self._ready_until = looked + PROBE_SECONDS
+        return claimed
+
+    def _look(self) -> None:
+        """See which queues have ready jobs, once those that are due are."""
+        self._ready, self._due_seconds = self._store.probe(Lane.TASK)
         if self._due_seconds == 0.0:
             self._store.promote()
-            ready, self._due_seconds = self._store.probe(Lane.TASK)
+            self._ready, self._due_seconds = self._store.probe(Lane.TASK)
+
+    def _pass(self, room: Room, take: Callable[[Sequence[Job]], None]) -> Claimed:
         self._kinds.begin()
         count, full = 0, True
-        for name in self._in_order(ready):
+        for name in self._in_order(self._ready):
             kinds = self._kinds.of(name)
             for kind in kinds:
                 limit = room.of(is_async=kind)

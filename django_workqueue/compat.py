@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 BACKPORT: bool = importlib.util.find_spec("django.tasks") is None
 """Whether the Tasks API comes from the PyPI package django-tasks (Django below 6.0)."""
 
+SIGNALS_LOGGER: str = "django_tasks" if BACKPORT else "django.tasks"
+"""What receives the Tasks API's signals, and logs them."""
+
 if TYPE_CHECKING or not BACKPORT:
     from django.tasks import (
         DEFAULT_TASK_BACKEND_ALIAS,
@@ -64,6 +67,7 @@ __all__ = [
     "DEFAULT_TASK_BACKEND_ALIAS",
     "DEFAULT_TASK_PRIORITY",
     "DEFAULT_TASK_QUEUE_NAME",
+    "SIGNALS_LOGGER",
     "TASK_MAX_PRIORITY",
     "TASK_MIN_PRIORITY",
     "BaseTaskBackend",

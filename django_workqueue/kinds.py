@@ -65,8 +65,12 @@ class Kinds:
             return False
         if queue_name not in self._fronts:
             self._fronts[queue_name] = front_tasks(self._store, Lane.TASK, queue_name, limit=FRONT)
-        if any(registry.is_async(path) is kind for path in self._fronts[queue_name]):
+        front = self._fronts[queue_name]
+        if any(registry.is_async(path) is kind for path in front):
             return True
+        if not front:
+            # Empty since it was seen: there is nothing to step over the next time.
+            return False
         now = clock.monotonic()
         pause = max(PAUSE_FACTOR * (now - began), PAUSE_SECONDS)
         self._again_at[queue_name, kind] = now + pause

@@ -17,6 +17,9 @@ from datetime import UTC, datetime
 from io import TextIOBase
 from typing import Any, Final
 
+from django.conf import settings
+from django.utils.log import RequireDebugTrue
+
 LOGGER: Final = "django_workqueue"
 LINE_BYTES: Final = select.PIPE_BUF
 """A pipe takes so much in one piece: lines that several processes write to it are not torn."""
@@ -135,6 +138,36 @@ def json_to(stream: TextIOBase, level: int) -> Iterator[None]:
         logger.level, logger.propagate, logger.handlers[:] = former
         # Its setter alone forgets which loggers were enabled.
         logger.setLevel(former[0])
+
+
+@contextlib.contextmanager
+def unheard_left_out(name: str, level: int = logging.INFO) -> Iterator[None]:
+    """Let logger *name* make no record of *level* and below where no handler would show one.
+
+    As it is now, with Django's own LOGGING say: what sets up logging later has to set its level.
+    """
+    logger = logging.getLogger(name)
+    if logger.level != logging.NOTSET or is_heard(logger, level):
+        yield
+        return
+    logger.setLevel(level + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(logging.NOTSET)
+
+
+def is_heard(logger: logging.Logger | None, level: int) -> bool:
+    """Tell whether a handler may show a record of *level*: with filters but Django's, it may."""
+    while logger is not None:
+        for handler in logger.handlers:
+            silent = not settings.DEBUG and any(
+                isinstance(each, RequireDebugTrue) for each in handler.filters
+            )
+            if handler.level <= level and not silent:
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 def discard_stdout() -> None:

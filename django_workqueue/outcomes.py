@@ -27,7 +27,7 @@ SNOOZE_FALLBACK_SECONDS = 60.0
 def succeeded(job: Job, started: float, value: Any, settings: conf.Settings) -> Outcome:
     """Return the outcome of a run that returned *value*."""
     ended = clock.monotonic()
-    if job.claim.result_ttl == 0:
+    if value is None or job.claim.result_ttl == 0:
         return Outcome(verb=Verb.ACK, started=started, ended=ended)
     try:
         text = payload.encode(value, max_bytes=settings.result_max_bytes, root="the return value")

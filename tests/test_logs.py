@@ -12,8 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import override_settings
+from django.utils.log import RequireDebugTrue
 
-from django_workqueue.logs import LINE_BYTES, JSONFormatter, TextFormatter, json_to
+from django_workqueue.logs import (
+    LINE_BYTES,
+    JSONFormatter,
+    TextFormatter,
+    json_to,
+    unheard_left_out,
+)
 from django_workqueue.models import DeadJob, Result
 from tests.jobs import app
 from tests.processes import ROOT, command, environment
@@ -84,6 +92,38 @@ def test_what_was_set_up_before_is_back_afterwards() -> None:
 
     assert (package.level, package.propagate, package.handlers) == former
     assert not logger.isEnabledFor(logging.DEBUG)
+
+
+@pytest.mark.parametrize(
+    ("debug", "filters", "level", "heard"),
+    [
+        # Django's own LOGGING, and what a project may have made of it.
+        (False, [RequireDebugTrue()], logging.INFO, False),
+        (True, [RequireDebugTrue()], logging.INFO, True),
+        (False, [], logging.INFO, True),
+        (False, [lambda record: False], logging.INFO, True),
+        (False, [], logging.ERROR, False),
+    ],
+)
+def test_records_that_no_handler_would_show_are_not_made(
+    *, debug: bool, filters: list[Any], level: int, heard: bool
+) -> None:
+    parent, child = logging.getLogger("tests.unheard"), logging.getLogger("tests.unheard.child")
+    handler = logging.Handler(level)
+    handler.filters = filters
+    parent.handlers, parent.propagate = [handler], False
+    parent.setLevel(logging.INFO)
+    with override_settings(DEBUG=debug), unheard_left_out(child.name):
+        assert child.isEnabledFor(logging.INFO) is heard
+        assert child.isEnabledFor(logging.WARNING)
+    assert child.isEnabledFor(logging.INFO)
+
+
+def test_a_level_that_the_project_set_is_left_alone() -> None:
+    child = logging.getLogger("tests.unheard.leveled")
+    child.setLevel(logging.DEBUG)
+    with unheard_left_out(child.name):
+        assert child.isEnabledFor(logging.DEBUG)
 
 
 def test_the_formatter_serves_a_projects_own_logging() -> None:

@@ -126,8 +126,8 @@ class Claim(NamedTuple):
         Early by the way of the claim's answer and less than a millisecond, never late: a job does
         not start after the database has recorded its end, whose clock may have milliseconds only.
         """
-        moment = self.claimed_at + timedelta(seconds=max(monotonic - self.received, 0.0))
-        return max(moment.replace(microsecond=moment.microsecond // 1000 * 1000), self.claimed_at)
+        elapsed = max(int(1000 * (monotonic - self.received)), 0)
+        return self.claimed_at + timedelta(milliseconds=elapsed)
 
 
 CLAIM_COLUMNS: Final = Claim._fields[: Claim._fields.index("token")]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from django_workqueue.compat import BACKPORT
 from django_workqueue.tasks import Backoff, Context, Terminal, task
+from tests.app.files import append
 
 if TYPE_CHECKING or not BACKPORT:
     from django.tasks import task as django_task
@@ -72,12 +73,6 @@ def add(a: int, b: int = 2) -> int:
 @task
 def echo(value: Any = None, **more: Any) -> Any:
     return {"value": value, **more} if more else value
-
-
-def append(path: str, line: str) -> None:
-    """Append *line* in one write, so that those of several processes do not mix."""
-    with Path(path).open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
 
 
 @task(backoff=Backoff(base=10, factor=2, jitter=False))

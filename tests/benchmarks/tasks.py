@@ -6,7 +6,7 @@ import os
 import time
 
 from django_workqueue.tasks import task
-from tests.app.tasks import append
+from tests.app.files import append
 
 
 @task

@@ -25,7 +25,7 @@ class RolledBack(Exception):
 
 
 def publish(path: str, count: int, keys: int, rollbacks: float, seed: int) -> None:
-    from tests.app.tasks import append
+    from tests.app.files import append
     from tests.relaying.tasks import storm
 
     chance = random.Random(seed)

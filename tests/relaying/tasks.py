@@ -11,7 +11,7 @@ from django.conf import settings as project
 from django_workqueue import outbox
 from django_workqueue.outbox import Message
 from django_workqueue.tasks import task
-from tests.app.tasks import append
+from tests.app.files import append
 
 settings: Any = project
 """With the names of tests.relaying.settings, which no other process has."""

@@ -11,9 +11,10 @@ from django.core.management.base import CommandError, CommandParser
 
 from django_workqueue import conf, registry, scheduler, schedules
 from django_workqueue.backend import WorkQueueBackend
-from django_workqueue.compat import task_backends
+from django_workqueue.compat import SIGNALS_LOGGER, task_backends
 from django_workqueue.demand import most_in_flight
 from django_workqueue.ending import Ended
+from django_workqueue.logs import unheard_left_out
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.outbox import destinations
 from django_workqueue.relay import relayed_aliases
@@ -174,7 +175,10 @@ class Command(WorkQueueCommand):
             who = {"worker": worker.id}
             block = {**who, **facts, **told_outbox(), **self._told_schedules()}
             self._teller.started({**block, "tasks": told_count()})
-        with scheduler.in_thread(conf.current(), wanted=self._with_scheduler):
+        with (
+            scheduler.in_thread(conf.current(), wanted=self._with_scheduler),
+            unheard_left_out(SIGNALS_LOGGER),
+        ):
             ended = worker.run()
         code = exit_code(ended)
         if parent is not None:

@@ -1,0 +1,74 @@
+"""Which queues a claimer looks at, and when it asks for them again."""
+
+from __future__ import annotations
+
+import pytest
+
+from django_workqueue.claimer import PROBE_SECONDS, Claimer
+from django_workqueue.clock import Frozen
+from django_workqueue.demand import Room
+from django_workqueue.job import Job
+from django_workqueue.store import BaseStore, get_store
+from tests.jobs import enqueue
+
+pytestmark = pytest.mark.django_db
+
+
+class Claims:
+    """What one claimer claims, and how often it asked which queues have jobs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, queues: tuple[str, ...] | None = None):
+        store = get_store()
+        self.probes = 0
+        probe = type(store).probe
+
+        def counted(store: BaseStore, lane: str) -> object:
+            self.probes += 1
+            return probe(store, lane)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(type(store), "probe", counted)
+        self._claimer = Claimer(store, "w1", queues, 30.0)
+
+    def claim(self, count: int) -> list[str]:
+        """Claim up to *count* jobs for threads; return the queues they came from."""
+        taken: list[Job] = []
+        self._claimer.claim(Room(count, 0, count), taken.extend)
+        return [job.claim.queue_name for job in taken]
+
+
+def test_a_claimer_that_finds_all_it_asks_for_looks_for_queues_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for _ in range(9):
+        enqueue(lambda: None)
+    with Frozen() as clock:
+        claims = Claims(monkeypatch)
+        assert [len(claims.claim(2)) for _ in range(3)] == [2, 2, 2]
+        assert claims.probes == 1
+        clock.advance(PROBE_SECONDS)
+        assert len(claims.claim(2)) == 2
+        assert claims.probes == 2
+
+
+def test_a_claim_that_comes_back_short_sees_the_other_queues_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    enqueue(lambda: None, queue_name="first")
+    with Frozen():
+        claims = Claims(monkeypatch)
+        assert claims.claim(1) == ["first"]
+        enqueue(lambda: None, queue_name="second")
+        assert claims.claim(1) == ["second"]
+
+
+def test_a_queue_that_ran_empty_is_no_queue_without_the_kind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The tests' tasks are of both kinds, so that the front of a queue is looked at first.
+    enqueue(lambda: None)
+    with Frozen():
+        claims = Claims(monkeypatch)
+        assert claims.claim(1) == ["default"]
+        assert claims.claim(1) == []
+        enqueue(lambda: None)
+        assert claims.claim(1) == ["default"]
