@@ -48,7 +48,9 @@ def _execute(job: Job, started: float, settings: conf.Settings, inside: str | No
         return call
     tell_started(job)
     try:
-        value = call.task.call(*call.args, **call.kwargs)
+        # Django's call() looks each time whether it is a coroutine's.
+        run = call.task.call if registry.is_async(job.claim.task) else call.task.func
+        value = run(*call.args, **call.kwargs)
     except BaseException as error:  # noqa: BLE001  # sys.exit() of a task must not end the worker
         clean_connections(keep=inside)
         return failed(job, call.task, started, error, settings)

@@ -81,11 +81,11 @@ class Intake:
             return True
         return self.claimed_count > 0 and self._slots.memory.exceeded
 
-    def claim(self, room: Room) -> Claimed:
-        """Claim for *room*, and hand what came to the executors."""
+    def claim(self, room: Room, *, told: bool) -> Claimed:
+        """Claim for *room*, and hand what came to the executors. *told*: as for the claimer."""
         if room.total < 1:
             return Claimed(0, full=True, again_at=math.inf)
-        return self._claimer.claim(room, self.take)
+        return self._claimer.claim(room, self.take, told=told)
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Hand claimed jobs to the executors."""

@@ -44,34 +44,28 @@ _finishing = threading.Lock()
 
 
 class Told:
-    """Something that a running task may be told, once. Its event is made where a task looks at it.
+    """Something that a running task may be told, once: an event that is made when it is needed.
 
-    Most tasks never do, and two events are a fifth of what a short job costs in Python.
+    Most tasks are told nothing and never look, and two events are a fifth of what a short job costs
+    in Python.
     """
 
-    __slots__ = ("_event", "_set")
+    __slots__ = ("_event",)
 
     def __init__(self) -> None:
-        self._set = False
         self._event: threading.Event | None = None
 
     def is_set(self) -> bool:
-        return self._set
+        return self._event is not None and self._event.is_set()
 
     def set(self) -> None:
-        with _finishing:
-            self._set = True
-            if self._event is not None:
-                self._event.set()
+        self.event.set()
 
     @property
     def event(self) -> threading.Event:
-        """The event that is set when this is."""
         with _finishing:
             if self._event is None:
                 self._event = threading.Event()
-                if self._set:
-                    self._event.set()
             return self._event
 
 

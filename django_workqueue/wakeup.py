@@ -50,6 +50,8 @@ class Wakeup:
 
     def __init__(self, store: BaseStore) -> None:
         self._store = store
+        self.told = False
+        """Whether somebody who enqueued has told of it since the last `catch_up`."""
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -67,6 +69,7 @@ class Wakeup:
 
         So that what this process has written itself wakes it not.
         """
+        self.told = False
 
     def set(self) -> None:
         # A full pipe says it already, and a closed one has nobody left to tell.
@@ -133,10 +136,12 @@ class PostgreSQLWakeup(Wakeup):
         try:
             # Some may have come along with the answers of other statements.
             if self._take():
+                self.told = True
                 return True
             socket = self._listening.fileno()
             found = self._readable(timeout, self._reader, socket)
-            return bool(socket in found and self._take()) or self._reader in found
+            self.told = socket in found and bool(self._take())
+            return self.told or self._reader in found
         except (DatabaseError, InterfaceError):
             # The next step meets the broken connection by itself, and attaches to a new one.
             self._listening, self._trusted = None, False
@@ -205,6 +210,7 @@ class SQLiteWakeup(Wakeup):
             self._watch()
 
     def catch_up(self) -> None:
+        super().catch_up()
         if self._version is None:
             return
         if self._watched and self._files.take():

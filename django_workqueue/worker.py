@@ -228,8 +228,9 @@ class Worker:
         self._relays_drained = self.options.drain and self._relays.are_drained()
         look_again = min(look_again, self._intake.give_back_waiting())
         room = self._intake.room()
+        told = self.wakeup.told
         self.wakeup.catch_up()
-        claimed = self._claim(room)
+        claimed = self._claim(room, told=told)
         look_again = min(look_again, max(claimed.again_at - clock.monotonic(), 0.0))
         if claimed.count:
             return min(self.options.poll_seconds, look_again) if claimed.full else 0.0
@@ -272,8 +273,8 @@ class Worker:
         # 0.0: due, but not for this worker; the poll is often enough to look again.
         return poll if not due else min(poll, due)
 
-    def _claim(self, room: Room) -> Claimed:
-        claimed = self._intake.claim(room)
+    def _claim(self, room: Room, *, told: bool = False) -> Claimed:
+        claimed = self._intake.claim(room, told=told)
         if room.total > 0:
             self._on_answered()
         return claimed

@@ -29,11 +29,22 @@ class Claims:
         monkeypatch.setattr(type(store), "probe", counted)
         self._claimer = Claimer(store, "w1", queues, 30.0)
 
-    def claim(self, count: int) -> list[str]:
-        """Claim up to *count* jobs for threads; return the queues they came from."""
+    def claim(self, count: int, *, told: bool = False) -> list[str]:
+        """Claim up to *count* jobs of any kind; return the queues they came from."""
         taken: list[Job] = []
-        self._claimer.claim(Room(count, 0, count), taken.extend)
+        self._claimer.claim(Room(count, count, count), taken.extend, told=told)
         return [job.claim.queue_name for job in taken]
+
+
+def idle(monkeypatch: pytest.MonkeyPatch, *served: str, queues: tuple[str, ...] = ()) -> Claims:
+    """Return the claims of one that has *served* these queues, and found nothing since."""
+    claims = Claims(monkeypatch, queues or None)
+    for name in served:
+        enqueue(lambda: None, queue_name=name)
+        assert claims.claim(1) == [name]
+    assert claims.claim(1) == []
+    claims.probes = 0
+    return claims
 
 
 def test_a_claimer_that_finds_all_it_asks_for_looks_for_queues_now_and_then(
@@ -72,3 +83,43 @@ def test_a_queue_that_ran_empty_is_no_queue_without_the_kind(
         assert claims.claim(1) == []
         enqueue(lambda: None)
         assert claims.claim(1) == ["default"]
+
+
+def test_who_is_told_of_a_job_tries_the_queue_served_last_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claims = idle(monkeypatch, "first")
+    enqueue(lambda: None, queue_name="first")
+    assert (claims.claim(9, told=True), claims.probes) == (["first"], 0)
+    assert (claims.claim(9), claims.probes) == ([], 1)
+    enqueue(lambda: None, queue_name="first")
+    assert (claims.claim(9), claims.probes) == (["first"], 2)
+
+
+def test_a_job_of_another_queue_is_found_when_one_was_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claims = idle(monkeypatch, "first")
+    enqueue(lambda: None, queue_name="second")
+    assert (claims.claim(9, told=True), claims.probes) == (["second"], 1)
+
+
+def test_no_more_than_one_job_is_claimed_before_the_preferred_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    claims = idle(monkeypatch, "low", queues=("high", "low"))
+    for name in ("low", "low", "high"):
+        enqueue(lambda: None, queue_name=name)
+    assert claims.claim(9, told=True) == ["low"]
+    assert claims.claim(1) == ["high"]
+
+
+def test_while_jobs_are_ready_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    claims = Claims(monkeypatch, ("high", "low"))
+    for name in ("low", "low"):
+        enqueue(lambda: None, queue_name=name)
+    with Frozen() as clock:
+        assert claims.claim(1) == ["low"]
+        clock.advance(PROBE_SECONDS)
+        enqueue(lambda: None, queue_name="high")
+        assert claims.claim(1, told=True) == ["high"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -70,7 +69,7 @@ class Faults:
             tokens = dict(rows.values_list("pk", "token"))
             asked = {ack.claim.id: ack.claim.hold for ack in acks}
             taken = [
-                replace(ack, claim=ack.claim._replace(token=token))
+                ack._replace(claim=ack.claim._replace(token=token))
                 for ack in acks
                 if (token := tokens.get(ack.claim.id)) is not None
             ]

@@ -88,6 +88,8 @@ class MomentField(DateTimeField[Set_contra, Get_co]):
 
 def as_utc(moment: datetime) -> datetime:
     """Return *moment* aware in UTC; a naive one is in Django's current time zone."""
+    if moment.tzinfo is UTC:
+        return moment
     if timezone.is_naive(moment):
         moment = timezone.make_aware(moment)
     return moment.astimezone(UTC)

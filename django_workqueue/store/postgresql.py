@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -228,6 +229,8 @@ def as_array(values: Iterable[Any]) -> str:
 def quoted(value: Any) -> str:
     if value is None:
         return "NULL"
+    if isinstance(value, uuid.UUID):
+        return value.hex
     text = str(value)
     if "\\" in text or '"' in text:
         text = text.replace("\\", "\\\\").replace('"', '\\"')

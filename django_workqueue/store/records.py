@@ -162,8 +162,7 @@ class ErrorRecord:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class Ack(NamedTuple):
     """A success to write: *value* is JSON text; the moments are on the database's clock."""
 
     claim: Claim

@@ -11,15 +11,15 @@ from django.core.management.base import CommandError, CommandParser
 
 from django_workqueue import conf, registry, scheduler, schedules
 from django_workqueue.backend import WorkQueueBackend
-from django_workqueue.compat import SIGNALS_LOGGER, task_backends
+from django_workqueue.compat import task_backends
 from django_workqueue.demand import most_in_flight
 from django_workqueue.ending import Ended
-from django_workqueue.logs import unheard_left_out
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.outbox import destinations
 from django_workqueue.relay import relayed_aliases
 from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
+from django_workqueue.tuning import tuned
 from django_workqueue.worker import ASYNC_TASKS, Options, Parent, Worker
 
 from ..base import USAGE, WorkQueueCommand, schedules_refused
@@ -177,7 +177,7 @@ class Command(WorkQueueCommand):
             self._teller.started({**block, "tasks": told_count()})
         with (
             scheduler.in_thread(conf.current(), wanted=self._with_scheduler),
-            unheard_left_out(SIGNALS_LOGGER),
+            tuned(),
         ):
             ended = worker.run()
         code = exit_code(ended)

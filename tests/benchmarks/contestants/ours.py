@@ -11,12 +11,11 @@ django.setup()
 
 from django.db.models import Count, Max, Min  # noqa: E402  # settings come first
 
-from django_workqueue.compat import SIGNALS_LOGGER  # noqa: E402
 from django_workqueue.ids import new_token  # noqa: E402
-from django_workqueue.logs import unheard_left_out  # noqa: E402
 from django_workqueue.models import Result  # noqa: E402
 from django_workqueue.states import Lane  # noqa: E402
 from django_workqueue.store import Ack, get_store  # noqa: E402
+from django_workqueue.tuning import tuned  # noqa: E402
 from django_workqueue.worker import Options, Worker  # noqa: E402
 from tests.benchmarks.harness import MODULE, forget_all  # noqa: E402
 from tests.benchmarks.tasks import nothing  # noqa: E402
@@ -69,7 +68,7 @@ def _drain(count: int, result_ttl: float | None) -> Figure:
     nothing.using(result_ttl=result_ttl).enqueue_many([((), {})] * count)
     worker = Worker(Options(drain=True))
     # As runworker does.
-    with unheard_left_out(SIGNALS_LOGGER):
+    with tuned():
         figure = timed(count, worker.run)
     assert worker.drained
     return figure
