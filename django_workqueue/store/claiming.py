@@ -27,6 +27,9 @@ MOMENT_COLUMNS: Final = frozenset(
 )
 FLAG_COLUMNS: Final = frozenset({"suspect", "atomic"})
 
+Part = tuple[str, list[Any]]
+"""A part of a statement, and its parameters."""
+
 
 class Claiming(Columns):
     """The way of a job to a worker, and its stay there."""
@@ -169,14 +172,23 @@ class Claiming(Columns):
         """
         if limit < 1:
             return []
-        where, params = self._claimable(lane, queue_name, exclude_tasks, kind, now)
-        rows = self.claim_rows(
-            where, params, *self._taken(worker_id, token, lease_seconds, now), limit
+        rows = self.claim_unpaused(
+            self._claimable(lane, queue_name, exclude_tasks, kind, now),
+            self._unpaused(queue_name, now),
+            self._taken(worker_id, token, lease_seconds, now),
+            limit,
         )
         known = (token, worker_id, lane.value, queue_name, clock.monotonic())
         claims = [Claim._make((*values, *known)) for values in self._loaded(rows)]
         # RETURNING has no order. Ids by their numbers: they compare in C.
         return sorted(claims, key=lambda claim: (claim.rank, claim.run_after, claim.id.int))
+
+    def claim_unpaused(
+        self, claimable: Part, unpaused: Part, taken: Part, limit: int
+    ) -> list[tuple[Any, ...]]:
+        """Claim rows that are *claimable*, of a queue that is *unpaused*."""
+        where = f"{claimable[0]} AND {unpaused[0]}"
+        return self.claim_rows(where, [*claimable[1], *unpaused[1]], *taken, limit)
 
     def claim_rows(
         self,
@@ -196,19 +208,17 @@ class Claiming(Columns):
         exclude_tasks: Collection[str],
         kind: str | None,
         now: datetime | None,
-    ) -> tuple[str, list[Any]]:
-        """Return the condition under which a row may be claimed."""
+    ) -> Part:
+        """Return the condition under which a row of an unpaused queue may be claimed."""
         q = self.quote
         now_sql, now_params = self.now_sql(now)
         # The state is a literal: a plan without it could not use the partial index.
         where = (
             f"{q('lane')} = %s AND {q('queue_name')} = %s AND {q('state')} = 'ready' "
             f"AND {q('attempt')} < {q('max_attempts')} "
-            f"AND ({q('expires_at')} IS NULL OR {q('expires_at')} > {now_sql}) "
-            f"AND NOT EXISTS (SELECT 1 FROM {q(Queue._meta.db_table)} "
-            f"WHERE {q('name')} = %s AND {q('paused_until')} > {now_sql})"
+            f"AND ({q('expires_at')} IS NULL OR {q('expires_at')} > {now_sql})"
         )
-        params = [lane.value, queue_name, *now_params, queue_name, *now_params]
+        params = [lane.value, queue_name, *now_params]
         if exclude_tasks:
             where += f" AND {q('task')} NOT IN ({', '.join(['%s'] * len(exclude_tasks))})"
             params += exclude_tasks
@@ -217,10 +227,20 @@ class Claiming(Columns):
             params.append(kind)
         return where, params
 
+    def _unpaused(self, queue_name: str, now: datetime | None) -> Part:
+        """Return the condition that the queue is not paused."""
+        q = self.quote
+        now_sql, now_params = self.now_sql(now)
+        sql = (
+            f"NOT EXISTS (SELECT 1 FROM {q(Queue._meta.db_table)} "
+            f"WHERE {q('name')} = %s AND {q('paused_until')} > {now_sql})"
+        )
+        return sql, [queue_name, *now_params]
+
     def _taken(
         self, worker_id: str, token: uuid.UUID, lease_seconds: float, now: datetime | None
-    ) -> tuple[str, list[Any]]:
-        """Return what a claim changes."""
+    ) -> Part:
+        """Return what a claim changes; the token is the first parameter."""
         q = self.quote
         now_sql, now_params = self.now_sql(now)
         end_sql, end_params = self.now_sql(now, lease_seconds)
