@@ -59,6 +59,8 @@ class Acking(Claiming):
     def _ack_group(self, acks: Sequence[Ack], now: datetime | None) -> set[Hold]:
         keeps = any(ack.claim.result_ttl != 0 for ack in acks)
         rows = self.ack_rows(acks, now, keep_results=keeps)
+        if len(rows) == len(acks):
+            return {ack.claim.hold for ack in acks}
         return {(self.load_uuid(row[0]), self.load_uuid(row[1])) for row in rows}
 
     # The statements
@@ -106,10 +108,10 @@ class Acking(Claiming):
     def ack_columns(self, acks: Sequence[Ack]) -> dict[str, list[Any]]:
         """Return what a result takes from its ack, by column."""
         return {
-            "id": [self.dump_uuid(ack.claim.id) for ack in acks],
-            "token": [self.dump_uuid(ack.claim.token) for ack in acks],
+            "id": self.dump_uuids(ack.claim.id for ack in acks),
+            "token": self.dump_uuids(ack.claim.token for ack in acks),
             "value": [ack.value for ack in acks],
-            "started_at": [self.dump_moment(ack.started_at) for ack in acks],
+            "started_at": self.dump_moments(ack.started_at for ack in acks),
         }
 
 

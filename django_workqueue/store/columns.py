@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -51,7 +51,12 @@ class Columns(StoreCore):
         return {"given": json.dumps(rows, ensure_ascii=False, default=str)}
 
     def dump_moment(self, moment: datetime | None) -> Any:
-        return None if moment is None else to_database(moment, self.connection.vendor)
+        (dumped,) = self.dump_moments([moment])
+        return dumped
+
+    def dump_moments(self, moments: Iterable[datetime | None]) -> list[Any]:
+        vendor = self.connection.vendor
+        return [None if each is None else to_database(each, vendor) for each in moments]
 
     def named_now_sql(self, now: datetime | None) -> tuple[str, dict[str, Any]]:
         """Return the same as now_sql, for a statement whose parameters have names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
@@ -158,7 +158,12 @@ class StoreCore:
         return sql
 
     def dump_uuid(self, value: uuid.UUID) -> Any:
-        return value if self.connection.features.has_native_uuid_field else value.hex
+        (dumped,) = self.dump_uuids([value])
+        return dumped
+
+    def dump_uuids(self, values: Iterable[uuid.UUID]) -> list[Any]:
+        native = self.connection.features.has_native_uuid_field
+        return list(values) if native else [value.hex for value in values]
 
     def load_uuid(self, value: Any) -> uuid.UUID:
         return value if isinstance(value, uuid.UUID) else uuid.UUID(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, ClassVar, Final
@@ -11,12 +11,11 @@ from typing import Any, ClassVar, Final
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
-from ..models import OutboxKey, Queue
-from ..states import Lane
+from ..models import OutboxKey
 from .acking import ACK_COLUMNS
-from .base import BaseStore
 from .columns import KINDS
 from .core import M, compiled, error_codes, statement
+from .mysql_claiming import MySQLClaiming, places
 from .records import Ack, Hold
 
 RUN_SAVEPOINT: Final = "workqueue_run"
@@ -34,7 +33,7 @@ JSON_TYPES: Final = {
 }
 
 
-class MySQLStore(BaseStore):
+class MySQLStore(MySQLClaiming):
     """Locks rows by primary key, then changes them: neither database has UPDATE … RETURNING.
 
     Right under READ COMMITTED and REPEATABLE READ: what a plain SELECT saw is only a candidate,
@@ -53,9 +52,11 @@ class MySQLStore(BaseStore):
             return "UTC_TIMESTAMP(6)", []
         return "(UTC_TIMESTAMP(6) + INTERVAL %s MICROSECOND)", [round(offset_seconds * 1_000_000)]
 
-    def dump_uuid(self, value: uuid.UUID) -> Any:
+    def dump_uuids(self, values: Iterable[uuid.UUID]) -> list[Any]:
         # MariaDB's own type takes text; MySQL and older MariaDB hold 32 hex digits.
-        return str(value) if self.connection.features.has_native_uuid_field else value.hex
+        if self.connection.features.has_native_uuid_field:
+            return list(map(str, values))
+        return [value.hex for value in values]
 
     def together(self) -> AbstractContextManager[Any]:
         # No savepoint: a deadlock rolls back the whole transaction, and a savepoint with it.
@@ -115,101 +116,6 @@ class MySQLStore(BaseStore):
             )
             return list(cursor.fetchall())
 
-    def ready_queues(
-        self, lane: Lane, *, limit: int = 100, now: datetime | None = None
-    ) -> list[str]:
-        # A statement for each queue: within one, the name before is no constant, and every row of
-        # that queue is read to come to the next (seen: 1,571 reads for one queue of 1,500 rows).
-        q = self.quote
-        ready = (
-            f"SELECT {q('queue_name')} FROM {self.live_table} FORCE INDEX (workqueue_live_ready) "
-            f"WHERE {q('state')} = 'ready' AND {q('lane')} = %s"
-        )
-        first = f"ORDER BY {q('queue_name')} LIMIT 1"
-        paused = self.paused_queues(now)
-        names: list[str] = []
-        with self.connection.cursor() as cursor:
-            cursor.execute(f"{ready} {first}", [lane.value])
-            while len(names) < limit and (row := cursor.fetchone()) is not None:
-                if row[0] not in paused:
-                    names.append(row[0])
-                cursor.execute(f"{ready} AND {q('queue_name')} > %s {first}", [lane.value, row[0]])
-        return names
-
-    def paused_queues(self, now: datetime | None) -> set[str]:
-        """Return the names of the queues that are paused."""
-        paused = Queue._base_manager.using(self.alias).filter(paused_until__gt=self.moment(now))
-        return set(paused.values_list("name", flat=True))
-
-    def claim_rows(
-        self,
-        where: str,
-        where_params: Sequence[Any],
-        changes: str,
-        changes_params: Sequence[Any],
-        limit: int,
-    ) -> list[tuple[Any, ...]]:
-        # The obvious SELECT … LIMIT n FOR UPDATE SKIP LOCKED locks what it reads in the index on
-        # the way, gaps between the entries too under REPEATABLE READ, and deadlocks with inserts
-        # and with whoever locks the row first. So candidates are read without a lock, walking
-        # workqueue_live_ready, and locked by primary key.
-        candidates = self._candidates(where, where_params, limit)
-        if not candidates:
-            return []
-        with self.together():
-            ids = self._lock_candidates(where, where_params, candidates, limit)
-            if not ids:
-                return []
-            q = self.quote
-            by_id = f"{q('id')} IN ({places(ids)})"
-            with self.connection.cursor() as cursor:
-                cursor.execute(
-                    f"UPDATE {self.live_table} FORCE INDEX (PRIMARY) SET {changes} "
-                    f"WHERE {by_id} AND {q('state')} = 'ready'",
-                    [*changes_params, *ids],
-                )
-                assert cursor.rowcount == len(ids), "a locked row changed (I9)"
-                cursor.execute(
-                    f"SELECT {self.claim_columns_sql()} FROM {self.live_table} WHERE {by_id}", ids
-                )
-                return list(cursor.fetchall())
-
-    def _candidates(self, where: str, params: Sequence[Any], limit: int) -> list[Any]:
-        q = self.quote
-        with self.connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT {q('id')} FROM {self.live_table} FORCE INDEX (workqueue_live_ready) "
-                f"WHERE {where} ORDER BY {q('rank')}, {q('run_after')}, {q('id')} LIMIT %s",
-                [*params, limit],
-            )
-            return [row[0] for row in cursor.fetchall()]
-
-    def _lock_candidates(
-        self, where: str, params: Sequence[Any], candidates: list[Any], limit: int
-    ) -> list[Any]:
-        """Lock up to *limit* rows, the first that nobody else has locked; return their ids."""
-        locked: list[Any] = []
-        tried: set[Any] = set()
-        while candidates:
-            locked += self._lock_ready(where, params, candidates)
-            tried.update(candidates)
-            wanted = limit - len(locked)
-            if not wanted:
-                break
-            # Another claim has some of them. It is no answer that there is nothing: look further.
-            found = self._candidates(where, params, len(tried) + wanted)
-            candidates = [each for each in found if each not in tried][:wanted]
-        return locked
-
-    def _lock_ready(self, where: str, params: Sequence[Any], ids: Sequence[Any]) -> list[Any]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT {self.quote('id')} FROM {self.live_table} FORCE INDEX (PRIMARY) "
-                f"WHERE {self.quote('id')} IN ({places(ids)}) AND {where} FOR UPDATE SKIP LOCKED",
-                [*ids, *params],
-            )
-            return [row[0] for row in cursor.fetchall()]
-
     def next_seq(self, queue_name: str, key: str) -> int:
         # Two statements: MySQL has no RETURNING. The lock taken by the first holds in between.
         q = self.quote
@@ -248,26 +154,36 @@ class MySQLStore(BaseStore):
     def ack_rows(
         self, acks: Sequence[Ack], now: datetime | None, *, keep_results: bool
     ) -> list[tuple[Any, ...]]:
-        now_sql, params = self.named_now_sql(now)
+        holds = [ack.claim.hold for ack in acks]
+        all_keep = all(ack.claim.result_ttl != 0 for ack in acks)
         with transaction.atomic(using=self.alias, savepoint=False):
-            rows = self._lock_held([ack.claim.hold for ack in acks])
-            if not rows:
-                return rows
-            held = {self.load_uuid(row[0]) for row in rows}
-            if keep_results:
-                kept = [ack for ack in acks if ack.claim.id in held]
-                named: Any = params | self.given_params(self.ack_columns(kept))
-                with self.connection.cursor() as cursor:
-                    cursor.execute(self._keep_sql(now_sql), named)
-            # The form for several tables: the other takes no index hint on MySQL.
-            table = f"{self.live_table} FORCE INDEX (PRIMARY)"
-            self._write_held(f"DELETE {self.live_table} FROM {table}", [], rows)
+            # Where each leaves a result, writing those locks the rows, by id too, and their number
+            # tells that all are held: a statement less.
+            if all_keep and self._keep(acks, now) == len(acks):
+                rows = self.dump_holds(holds)
+            else:
+                rows = self._lock_held(holds)
+                if rows and keep_results and not all_keep:
+                    self._keep(acks, now)
+            if rows:
+                # The form for several tables: the other takes no index hint on MySQL.
+                table = f"{self.live_table} FORCE INDEX (PRIMARY)"
+                self._write_held(f"DELETE {self.live_table} FROM {table}", [], rows)
             return rows
+
+    def _keep(self, acks: Sequence[Ack], now: datetime | None) -> int:
+        """Write the results of those of *acks* that hold their jobs, and lock these; count them."""
+        now_sql, params = self.named_now_sql(now)
+        named: Any = params | self.given_params(self.ack_columns(acks))
+        with self.connection.cursor() as cursor:
+            cursor.execute(self._keep_sql(now_sql), named)
+            return int(cursor.rowcount)
 
     @compiled
     def _keep_sql(self, now_sql: str) -> str:
-        # STRAIGHT_JOIN: the given first, each to be found by its primary key. A row with an old
-        # token is no match: the group may hold an older claim of the same job.
+        # STRAIGHT_JOIN: the given first, in the order of their ids, each to be found by its primary
+        # key. A row with an old token is no match: the group may hold an older claim of the same
+        # job. FOR UPDATE: a shared lock could not become the delete's beside another such.
         q = self.quote
         return (
             f"INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
@@ -275,7 +191,8 @@ class MySQLStore(BaseStore):
             f"FROM {self.given_sql(ACK_COLUMNS)} "
             f"STRAIGHT_JOIN {self.live_table} AS job FORCE INDEX (PRIMARY) "
             f"ON job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
-            f"WHERE job.{q('state')} = 'running' AND NOT (job.{q('result_ttl')} <=> 0)"
+            f"WHERE job.{q('state')} = 'running' AND NOT (job.{q('result_ttl')} <=> 0) "
+            "FOR UPDATE"
         )
 
     def appended_sql(self, array: str, item: str) -> str:
@@ -291,15 +208,21 @@ class MySQLStore(BaseStore):
 
         As they are before the change: no caller asks for what it changes.
         """
-        where, params = self.held_sql(holds)
-        columns = ", ".join(map(self.quote, ("id", "token", *returning)))
+        # The ids of one claim share its token. A row under the token of another of *holds* is
+        # locked as well, and left out.
+        given = set(self.dump_holds(holds))
+        ids, tokens = [hold[0] for hold in given], list({hold[1] for hold in given})
+        q = self.quote
+        columns = ", ".join(map(q, ("id", "token", *returning)))
         with self.connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT {columns} FROM {self.live_table} FORCE INDEX (PRIMARY) WHERE {where} "
-                f"ORDER BY {self.quote('id')} FOR UPDATE{' SKIP LOCKED' if skip_locked else ''}",
-                params,
+                f"SELECT {columns} FROM {self.live_table} FORCE INDEX (PRIMARY) "
+                f"WHERE {q('id')} IN ({places(ids)}) AND {q('state')} = 'running' "
+                f"AND {q('token')} IN ({places(tokens)}) "
+                f"ORDER BY {q('id')} FOR UPDATE{' SKIP LOCKED' if skip_locked else ''}",
+                [*ids, *tokens],
             )
-            return list(cursor.fetchall())
+            return [row for row in cursor.fetchall() if row[:2] in given]
 
     def _write_held(self, verb: str, params: Sequence[Any], rows: Sequence[Any]) -> None:
         ids = [row[0] for row in rows]
@@ -311,18 +234,10 @@ class MySQLStore(BaseStore):
             )
             assert cursor.rowcount == len(ids), "a locked row changed (I9)"
 
-    def held_sql(
-        self, holds: Sequence[Hold], *, skip_locked: bool = False
-    ) -> tuple[str, list[Any]]:
-        # MySQL has no VALUES in a subquery before 8.0.19, and spells its rows otherwise.
-        q = self.quote
-        pairs = ", ".join(["(%s, %s)"] * len(holds))
-        ids = [self.dump_uuid(job_id) for job_id, _ in holds]
-        sql = (
-            f"{q('id')} IN ({places(ids)}) AND {q('state')} = 'running' "
-            f"AND ({q('id')}, {q('token')}) IN ({pairs})"
-        )
-        return sql, ids + [self.dump_uuid(part) for hold in holds for part in hold]
+    def dump_holds(self, holds: Sequence[Hold]) -> list[tuple[Any, ...]]:
+        """Return *holds* as the database has them."""
+        ids, tokens = zip(*holds, strict=True)
+        return list(zip(self.dump_uuids(ids), self.dump_uuids(tokens), strict=True))
 
     def begin_run(self, lease_seconds: float, timeout: float | None) -> None:
         # Under REPEATABLE READ the task would not see what others commit while it waits for locks.
@@ -338,8 +253,3 @@ class MySQLStore(BaseStore):
 
     def is_run_broken(self, error: BaseException) -> bool:
         return NO_SUCH_SAVEPOINT in error_codes(error)
-
-
-def places(values: Sequence[Any]) -> str:
-    """Return as many placeholders as there are *values*."""
-    return ", ".join(["%s"] * len(values))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -48,6 +49,31 @@ def test_a_claim_charges_an_attempt_and_takes_the_job_under_a_lease(store: BaseS
     assert (taken.payload, taken.headers) == ('{"args":[7],"kwargs":{}}', '{"tenant":"a"}')
     assert (taken.worker_ids, taken.errors) == ("[]", "[]")
     assert (taken.suspect, taken.atomic) == (False, False)
+
+
+ODD: str = 'say "no\\" \x01\t\n\x7f, [null] {é😀\u2028}\\'
+
+
+@pytest.mark.parametrize("number", [0.1, 1 / 3, 1e-7, 86400.0, 123456.789012, 1e21])
+def test_a_claim_tells_what_was_written_to_the_digit(store: BaseStore, number: float) -> None:
+    given: dict[str, Any] = {
+        "queue_name": ODD,
+        "task": ODD,
+        "kind": ODD,
+        "backend": ODD,
+        "unique_key": ODD,
+        "order_key": ODD,
+        "schedule": ODD,
+        "payload": json.dumps(ODD, ensure_ascii=False),
+        "headers": json.dumps({ODD: ODD}),
+        "scheduled_for": at(0.000001),
+        "seq": 1,
+        "timeout": number,
+        "result_ttl": number,
+    }
+    taken = running(store, worker_id=ODD, lease_seconds=0.25, **given)
+    assert {name: getattr(taken, name) for name in given} == given
+    assert (taken.worker_id, taken.lease_expires_at) == (ODD, at(0.25))
 
 
 def test_of_two_claims_one_gets_the_job(store: BaseStore) -> None:

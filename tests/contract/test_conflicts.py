@@ -15,6 +15,7 @@ from django.contrib.auth.models import Group
 from django.db import IntegrityError, OperationalError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
+from django_workqueue.models import LiveJob
 from django_workqueue.states import DeathReason
 from django_workqueue.store import Ack, BaseStore, get_store
 from django_workqueue.store.core import OWN_RETRIES
@@ -208,9 +209,48 @@ def test_on_mariadb_rows_are_locked_by_primary_key_before_they_are_written(
         act()
     statements = [query["sql"] for query in captured]
     written = next(n for n, sql in enumerate(statements) if sql.startswith(("UPDATE", "DELETE")))
-    locked = [sql for sql in statements[:written] if "FOR UPDATE" in sql]
+    # What a claim locks is chosen within the statement that writes.
+    locked = [sql for sql in statements[: written + 1] if "FOR UPDATE" in sql]
     assert locked
     assert all("FORCE INDEX (PRIMARY)" in sql for sql in locked)
+
+
+class FailingTake:
+    """Fails the second statement that takes rows."""
+
+    seen = 0
+
+    def __call__(
+        self, execute: Callable[..., Any], sql: str, params: Any, many: Any, context: Any
+    ) -> Any:
+        if sql.startswith("UPDATE (SELECT"):
+            self.seen += 1
+            if self.seen == 2:
+                raise Deadlock("deadlock")
+        return execute(sql, params, many, context)
+
+
+@pytest.mark.vendor("mysql")
+def test_on_mariadb_a_deadlock_costs_a_claim_nothing_that_it_has_taken(store: BaseStore) -> None:
+    ids = [insert(store, now=None) for _ in range(3)]
+    other = connection.copy()
+    failing = FailingTake()
+    try:
+        with other.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute(
+                f"SELECT id FROM {LiveJob._meta.db_table} WHERE id = %s FOR UPDATE",
+                [store.dump_uuid(ids[0])],
+            )
+            with connection.execute_wrapper(failing):
+                # The first is locked, and the third was to come in its place.
+                taken = claim(store, now=None, limit=2)
+    finally:
+        other.close()
+    assert failing.seen == 2
+    assert [each.id for each in taken] == ids[1:2]
+    assert store.live().filter(state="running").count() == 1
+    assert [each.id for each in claim(store, now=None, limit=9)] == [ids[0], ids[2]]
 
 
 @pytest.mark.vendor("mysql")
