@@ -43,6 +43,8 @@ class RelayThread:
         self.loop = Loop(self._step, on_error=self._on_fault, at_end=self._end, wakeup=self._wakeup)
         self._batch: deque[Job] = deque()
         self._unsettled: list[Job] = []
+        # The last batch was handed back because it took too long.
+        self._was_slow = False
         # Keys whose first message has left.
         self.to_advance: set[tuple[str, str]] = set()
         self._strays_until = 0.0
@@ -91,14 +93,25 @@ class RelayThread:
             raise
         self._batch.extend(Job(claim) for claim in claims)
         self._relay.begin(self._batch)
+        if not self._was_slow:
+            self._put_failed_last()
         self._deliver_batch()
         return bool(claims)
+
+    def _put_failed_last(self) -> None:
+        """Let messages that failed before go after all others of the batch.
+
+        They may well fail again, and then nobody is left to be sent back, claimed again and found
+        behind them again, at each of their attempts. The order of a key is kept: no batch has two
+        messages of one. After a slow batch they go in their turn, or it would never come.
+        """
+        self._batch = deque(sorted(self._batch, key=lambda job: job.claim.attempt > 1))
 
     def _deliver_batch(self) -> None:
         """Deliver in the order of the claim; one that fails sends the rest of the batch back."""
         began = clock.monotonic()
         while self._batch:
-            slow = clock.monotonic() - began > HAND_BACK_SECONDS
+            slow = self._was_slow = clock.monotonic() - began > HAND_BACK_SECONDS
             if slow or self.loop.stopping:
                 self._hand_back()
                 return
