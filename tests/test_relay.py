@@ -271,12 +271,16 @@ def test_a_late_holder_changes_nothing() -> None:
     assert len(store.reclaim(now=lapses)) == 3
     second = claim(limit=10)
     assert {each.worker_id for each in first + second} == {"a-relay-of-the-tests"}
-    with pytest.raises(LeaseLost):
-        store.release(first[0])
-    with pytest.raises(LeaseLost):
-        store.release(first[1])
+    # The first says that it has delivered one, and gives all back.
+    assert store.ack([Ack(claim=first[0], value="null")]) == set()
+    for each in first:
+        with pytest.raises(LeaseLost):
+            store.release(each)
     assert store.still_held([each.hold for each in second]) == {each.hold for each in second}
     assert claim(limit=10) == []
+    held = store.ack([Ack(claim=each, value="null") for each in second])
+    assert held == {each.hold for each in second}
+    assert jobs.counts() == (0, 0, 3)
 
 
 def test_messages_of_one_transaction_are_claimed_in_the_order_of_publishing() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.contrib.auth.models import Group
+from django.db import DatabaseError, connection, transaction
 from django.http import HttpRequest, HttpResponse
-from django.test import RequestFactory
+from django.test import Client, override_settings
+from django.urls import path
 
 from django_workqueue import outbox
 from django_workqueue.models import LiveJob, Result
+from django_workqueue.store import BaseStore
 from tests.jobs import app, workqueue
 from tests.outboxes import relaying
 from tests.processes import wait_until
@@ -54,17 +57,51 @@ def test_g1_a_savepoint_takes_its_jobs_along() -> None:
     assert live() == {outer, later}
 
 
-def test_g1_a_view_that_raises_under_atomic_requests_leaves_no_job() -> None:
-    """Case D 91."""
-
-    def view(request: HttpRequest) -> HttpResponse:
-        enqueue(nothing)
+def buy(request: HttpRequest) -> HttpResponse:
+    app.echo.enqueue(request.GET["name"])
+    if request.GET["name"] == "bad":
         raise Abandoned
+    return HttpResponse("ok")
 
-    atomic_view = transaction.atomic(view)  # What ATOMIC_REQUESTS makes of a view.
-    with pytest.raises(Abandoned):
-        atomic_view(RequestFactory().get("/"))
-    assert live() == set()
+
+urlpatterns = [path("buy", buy)]
+
+
+def test_g1_a_view_that_raises_under_atomic_requests_leaves_no_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Case D 91: no row and no run. The view's other request is the control."""
+    monkeypatch.setitem(connection.settings_dict, "ATOMIC_REQUESTS", True)
+    with override_settings(ROOT_URLCONF=__name__):
+        client = Client(raise_request_exception=False)
+        assert client.get("/buy", {"name": "bad"}).status_code == 500
+        assert live() == set()
+        assert client.get("/buy", {"name": "good"}).status_code == 200
+    drain()
+    assert [result.value for result in Result.objects.all()] == ["good"]
+
+
+@pytest.mark.parametrize("alias", ["default", "other"])
+@pytest.mark.django_db(transaction=True, databases=["default", "other"])
+@pytest.mark.usefixtures("two_databases")
+def test_g1_a_job_that_cannot_be_written_takes_the_business_row_along(
+    alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Case D 92: there is no moment at which the order is saved and nobody will work on it."""
+
+    def refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+        raise DatabaseError("the disk is full")
+
+    monkeypatch.setattr(BaseStore, "insert", refuse)
+    orders = Group.objects.using(alias)
+    with (
+        workqueue(OUTBOX_DATABASES=["other"]),
+        pytest.raises(DatabaseError),
+        transaction.atomic(using=alias),
+    ):
+        orders.create(name="order")
+        outbox.enqueue(app.echo, "order", using=alias)
+    assert not orders.exists()
 
 
 def test_g1_control_without_a_transaction_an_error_leaves_the_job() -> None:
