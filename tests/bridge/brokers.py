@@ -1,17 +1,17 @@
-"""Brokers that a test may cut off or kill, and a worker of another project."""
+"""Brokers that a test may cut off, and a worker of another project."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -19,7 +19,6 @@ from urllib.parse import urlsplit, urlunsplit
 from celery import Celery
 
 from tests.processes import ROOT, wait_until
-from tests.services import ServiceMissing
 
 
 def forget_queue(url: str, queue: str) -> None:
@@ -116,52 +115,18 @@ def _end(connected: socket.socket) -> None:
         connected.shutdown(socket.SHUT_RDWR)
 
 
-class OwnRedis:
-    """A Redis server of one test, which keeps what it has said it has, and may be killed."""
-
-    def __init__(self, folder: Path) -> None:
-        binary = shutil.which("redis-server")
-        if binary is None:
-            raise ServiceMissing("redis-server must be on the PATH to be killed. Install Redis.")
-        self._binary = binary
-        self._folder = folder
-        with socket.socket() as unused:
-            unused.bind(("127.0.0.1", 0))
-            self._port = unused.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self._port}/0"
-        self.start()
-
-    def start(self) -> None:
-        options = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        self._process = subprocess.Popen(
-            [self._binary, "--port", str(self._port), "--dir", str(self._folder), *options],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-        )
-        wait_until(self._answers)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
-        except OSError:
-            return False
-        return True
-
-
 class OtherProject:
     """A Celery worker in a process, and what it has noted."""
 
-    def __init__(self, broker: str, folder: Path) -> None:
+    def __init__(self, broker: str, folder: Path, backend: str | None) -> None:
         self.queue = f"bridge-{uuid.uuid4().hex[:12]}"
         self.ledger = folder / "ledger"
         self.log = folder / "worker.log"
         self.ledger.touch()
         self._before = 0
         more = {"BRIDGE_BROKER": broker, "BRIDGE_LEDGER": str(self.ledger), "PYTHONPATH": str(ROOT)}
+        if backend is not None:
+            more["BRIDGE_BACKEND"] = backend
         command = [sys.executable, "-m", "celery", "-A", "tests.bridge.other_project", "worker"]
         options = ["--pool=solo", f"--queues={self.queue}", f"--hostname={self.queue}@here"]
         quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=INFO"]
@@ -190,9 +155,15 @@ class OtherProject:
         return {uuid.UUID(run[0]) for run in self.runs()}
 
     def wait_for(self, ids: set[uuid.UUID]) -> None:
-        """Wait until it has run all of *ids*."""
+        """Wait until it has run all of *ids*, for as long as it goes on."""
+
+        def goes_on(count: int) -> bool:
+            return len(self._lines()) > count or ids <= self.ids()
+
         try:
-            wait_until(lambda: ids <= self.ids(), f"the run of {len(ids)} tasks")
+            while not ids <= self.ids():
+                count = len(self._lines())
+                wait_until(partial(goes_on, count), f"the run of {len(ids - self.ids())} more")
         except BaseException:
             sys.stderr.write(self.log.read_text(encoding="utf-8")[-4000:])
             raise
@@ -204,9 +175,9 @@ class OtherProject:
 
 
 @contextlib.contextmanager
-def other_project(broker: str, folder: Path) -> Iterator[OtherProject]:
-    """Run a worker of the other project for the block."""
-    project = OtherProject(broker, folder)
+def other_project(broker: str, folder: Path, backend: str | None = None) -> Iterator[OtherProject]:
+    """Run a worker of the other project for the block; *backend* None: it keeps no results."""
+    project = OtherProject(broker, folder, backend)
     try:
         yield project
     finally:
