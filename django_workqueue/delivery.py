@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
+
+from django.db import DatabaseError
 
 from . import clock, conf, moving, payload
 from .backoff import Backoff
@@ -16,6 +19,7 @@ from .exceptions import TransactionLeftOpen
 from .job import Job, Outcome, Verb
 from .outbox import Destination, Message, destinations
 from .outcomes import failed
+from .states import DeathReason
 from .store import Claim
 
 logger = logging.getLogger("django_workqueue.delivery")
@@ -77,11 +81,26 @@ def deliver(
 
 
 def move(job: Job, settings: conf.Settings) -> Outcome:
-    """Move a claimed job to the queue's database. Raises that database's error if it is away."""
+    """Move a claimed job to the queue's database. Raises that database's error if it is away.
+
+    A job that is too large for it is dead at once: until somebody lets the server take more,
+    trying it again is in vain, and holds up the others.
+    """
     started = job.started = clock.monotonic()
     policy: Any = MOVE
     try:
         moving.arrive(job.claim)
     except moving.REFUSED as error:
         return failed(job, policy, started, error, settings)
+    except DatabaseError as error:
+        if not moving.is_too_large(job.claim, error):
+            raise
+        outcome = failed(job, policy, started, error, settings)
+        assert outcome.error is not None
+        told = (
+            "a job must fit in one statement of the queue's database; let its server take more "
+            f"(max_allowed_packet) and requeue it. {outcome.error.message}"
+        )
+        record = replace(outcome.error, outcome=DeathReason.TERMINAL, message=told)
+        return replace(outcome, verb=Verb.BURY, reason=DeathReason.TERMINAL, error=record)
     return Outcome(verb=Verb.ACK, started=started, ended=clock.monotonic())

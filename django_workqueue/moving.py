@@ -77,6 +77,11 @@ def arrive(claim: Claim) -> bool:
     return transition(_arrive)(get_store(), job, kept, claim)
 
 
+def is_too_large(claim: Claim, error: Exception) -> bool:
+    """Tell whether *error* of `arrive` says that the queue's database never takes this job."""
+    return get_store().is_too_large(error, [claim.payload, claim.headers])
+
+
 def _arrive(store: BaseStore, job: NewJob, on_conflict: OnConflict, claim: Claim) -> bool:
     if not _note_moved(store, job.id):
         return False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db import DataError, IntegrityError
+from django.db import DatabaseError, DataError, IntegrityError
 
 from .exceptions import LeaseLost
 from .job import Job, Outcome, Verb
@@ -76,7 +76,9 @@ def _ack(store: BaseStore, jobs: Sequence[Job]) -> Iterator[Settled]:
         return
     try:
         settled = store.ack([as_ack(job, job.outcome) for job in jobs if job.outcome is not None])
-    except REFUSED as error:
+    except DatabaseError as error:
+        if not _is_refused(store, jobs, error):
+            raise
         if len(jobs) == 1:
             yield _minimal(store, jobs[0], error)
             return
@@ -117,8 +119,25 @@ def _settle_one(store: BaseStore, job: Job) -> Settled:
         return Settled(job, _write(store, job, job.outcome))
     except LeaseLost:
         return _not_held(store, job)
-    except REFUSED as error:
+    except DatabaseError as error:
+        if not _is_refused(store, [job], error):
+            raise
         return _minimal(store, job, error)
+
+
+def _is_refused(store: BaseStore, jobs: Sequence[Job], error: Exception) -> bool:
+    """Tell an outcome that the database will never store from a fault that passes."""
+    return isinstance(error, REFUSED) or store.is_too_large(error, _texts_of(jobs))
+
+
+def _texts_of(jobs: Sequence[Job]) -> Iterator[str]:
+    """Yield the long texts that the outcomes of *jobs* bring to the database."""
+    for job in jobs:
+        outcome = job.outcome
+        if outcome is not None:
+            yield outcome.value
+            if outcome.error is not None:
+                yield from (outcome.error.message, outcome.error.traceback)
 
 
 def _write(store: BaseStore, job: Job, outcome: Outcome | None) -> str:
@@ -164,7 +183,9 @@ def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
         place = _write(store, job, bare)
     except LeaseLost:
         return _not_held(store, job)
-    except REFUSED:
+    except DatabaseError as again:
+        if not _is_refused(store, [job], again):
+            raise
         return _left(job)
     # What was written is what is told: a refused success is no success to a receiver either.
     job.outcome = bare

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
+from django.db import OperationalError
+
 from django_workqueue.store import BaseStore
+
+
+def too_large(store: BaseStore) -> OperationalError:
+    """Return the error with which the server of *store* refuses a statement for its size."""
+    code = max(store.too_large_codes, key=str)
+    told = OperationalError("larger than the server takes")
+    told.__cause__ = cause = Exception(code)
+    cause.sqlstate = code  # type: ignore[attr-defined]  # as psycopg's errors have it
+    return told
 
 
 class Fault:

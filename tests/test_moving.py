@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import DatabaseError, connections, transaction
 from django.http import HttpRequest, HttpResponse
@@ -23,6 +24,7 @@ from tests import jobs
 from tests.jobs import app
 from tests.outboxes import claim, deliver_all, relaying
 from tests.processes import wait_until
+from tests.store_faults import too_large
 from tests.threads import in_thread
 
 pytestmark = [
@@ -249,6 +251,50 @@ def test_a_row_that_cannot_be_read_is_tried_again_with_its_error() -> None:
     assert job.errors[-1]["exception_class"] == "builtins.TypeError"
     done: Any = Result.objects.get()
     assert done.value == 2
+
+
+def assert_dead_and_no_other_held_up(large: Any, others: list[Any]) -> None:
+    with relaying():
+        wait_until(lambda: not left())
+    assert [status(result) for result in [large, *others]] == [FAILED, READY, READY]
+    dead = DeadJob.objects.using("other").get()
+    assert (str(dead.pk), dead.reason) == (large.id, "terminal")
+    (record,) = DeadJob.objects.using("other").values_list("errors", flat=True).get()
+    assert "max_allowed_packet" in record["message"]
+
+
+@pytest.mark.vendor("postgresql", "mysql")  # SQLite says it with a DataError, as of any bad value.
+def test_a_job_too_large_for_the_queue_s_database_is_dead_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    arrive = moving.arrive
+
+    def refuse(row: Any) -> bool:
+        if "large" in row.payload:
+            raise too_large(get_store())
+        return arrive(row)
+
+    monkeypatch.setattr(moving, "arrive", refuse)
+    results = [leave(app.echo, value) for value in ("large", 1, 2)]
+    assert_dead_and_no_other_held_up(results[0], results[1:])
+    monkeypatch.undo()
+    assert get_store("other").requeue(uuid.UUID(results[0].id))
+    with jobs.workqueue(OUTBOX_DATABASES=["other"]), relaying():
+        wait_until(lambda: not left())
+    assert status(results[0]) == READY
+
+
+@pytest.mark.vendor("mysql")
+@pytest.mark.skipif(
+    settings.DATABASES["other"]["ENGINE"].endswith("mysql"), reason="two servers of one limit"
+)
+@pytest.mark.parametrize("megabytes", [17, 40])
+def test_a_job_that_only_the_data_s_database_takes_is_dead(megabytes: int) -> None:
+    """Above its max_allowed_packet a server says so; far above, it only hangs up."""
+    with jobs.workqueue(OUTBOX_DATABASES=["other"], PAYLOAD_MAX_BYTES=64 << 20):
+        large = leave(app.echo, "x" * (megabytes << 20))
+        others = [leave(app.echo, number) for number in range(2)]
+        assert_dead_and_no_other_held_up(large, others)
 
 
 # Unique keys

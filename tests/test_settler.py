@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from django_workqueue.states import DeathReason, ResultOutcome, State
 from django_workqueue.store import get_store
 from tests import jobs
 from tests.jobs import app, body, raising
-from tests.store_faults import Fault, with_faults
+from tests.store_faults import Fault, too_large, with_faults
 
 pytestmark = pytest.mark.usefixtures("transactional_db")
 
@@ -183,6 +184,47 @@ def test_an_error_that_cannot_be_stored_keeps_the_retry_and_the_class() -> None:
     record = LiveJob.objects.values_list("errors", flat=True).get()[-1]
     assert record["exception_class"] == "builtins.KeyError"
     assert record["message"] == "The database refused the outcome: DataError"
+
+
+@pytest.mark.vendor("postgresql", "mysql")  # SQLite says it with a DataError, as of any bad value.
+def test_an_outcome_larger_than_the_server_takes_is_refused_and_not_a_passing_fault() -> None:
+    done = ran(good(1), good(2), good(3))
+
+    def holds_the_large_one(acks: Any) -> bool:
+        return any(ack.claim is done[1].claim for ack in acks)
+
+    fault = Fault("ack", too_large(get_store()), times=100, when=holds_the_large_one)
+
+    assert settled(done, fault) == [ResultOutcome.SUCCEEDED, "dead", ResultOutcome.SUCCEEDED]
+    assert DeadJob.objects.get().reason == DeathReason.UNSTORABLE_RESULT
+
+
+@pytest.mark.vendor("mysql")
+@pytest.mark.parametrize("megabytes", [17, 40])
+def test_a_server_that_ends_the_connection_for_a_value_s_size_is_understood(
+    megabytes: int,
+) -> None:
+    """Above its max_allowed_packet it says so; far above, it only hangs up."""
+    done = ran(good(1), good(2), good(3))
+    assert done[1].outcome is not None
+    large = f'"{"x" * (megabytes << 20)}"'
+    done[1].outcome = replace(done[1].outcome, value=large)
+
+    assert settled(done) == [ResultOutcome.SUCCEEDED, "dead", ResultOutcome.SUCCEEDED]
+    record = DeadJob.objects.values_list("errors", flat=True).get()[-1]
+    assert record["message"] == "The database refused the outcome: OperationalError"
+
+
+@pytest.mark.vendor("mysql")
+def test_a_connection_that_ends_is_no_refusal_of_a_value_that_fits() -> None:
+    """The control of the test above, on the very error that a size of 40 MB brings."""
+    (job,) = ran(good(1))
+    gone = OperationalError("gone away")
+    gone.__cause__ = Exception(2006)
+
+    with pytest.raises(OperationalError, match="gone away"):
+        settled([job], Fault("ack", gone))
+    assert settled([job]) == [ResultOutcome.SUCCEEDED]
 
 
 @pytest.mark.parametrize("name", ["good", "bad"])

@@ -101,6 +101,9 @@ class StoreCore:
     outage_codes: ClassVar[frozenset[str | int]] = frozenset()
     """Those of a server that answers and cannot be written to: read-only, shutting down."""
 
+    too_large_codes: ClassVar[frozenset[str | int]] = frozenset()
+    """Those of a statement that is larger than the server takes, whenever it comes."""
+
     by_primary_key: ClassVar[str] = ""
     """A hint that rows are to be found by it, for a planner that may take another index."""
 
@@ -261,6 +264,14 @@ class StoreCore:
     def is_conflict(self, error: BaseException) -> bool:
         """Tell a deadlock or lost race, after which the transaction may be run again."""
         return not self.conflict_codes.isdisjoint(error_codes(error))
+
+    def is_too_large(self, error: BaseException, texts: Iterable[str]) -> bool:
+        """Tell a statement that the server will never take from a fault that passes.
+
+        *texts* are the long ones of its parameters. Outside of transactions only: the connection
+        may be closed.
+        """
+        return not self.too_large_codes.isdisjoint(error_codes(error))
 
 
 def delete_rows(rows: QuerySet[Any]) -> int:

@@ -44,6 +44,11 @@ class MySQLStore(MySQLClaiming):
 
     outage_codes: ClassVar[frozenset[str | int]] = frozenset({1053, 1290, 1792, 1836})
 
+    too_large_codes: ClassVar[frozenset[str | int]] = frozenset({1153, 2020})
+
+    gone_codes: ClassVar[frozenset[str | int]] = frozenset({2006, 2013})
+    """Those of a connection that ended: so it does, too, where a statement is far too large."""
+
     by_primary_key: ClassVar[str] = "FORCE INDEX (PRIMARY)"
 
     def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
@@ -253,3 +258,23 @@ class MySQLStore(MySQLClaiming):
 
     def is_run_broken(self, error: BaseException) -> bool:
         return NO_SUCH_SAVEPOINT in error_codes(error)
+
+    # Errors
+
+    def is_too_large(self, error: BaseException, texts: Iterable[str]) -> bool:
+        """As in the base; asks the server for its largest packet where the connection ended."""
+        if super().is_too_large(error, texts):
+            # Whatever the server said, it has closed the connection.
+            self.connection.close()
+            return True
+        if self.gone_codes.isdisjoint(error_codes(error)):
+            return False
+        self.connection.close()
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT @@max_allowed_packet")
+            return sum(map(_sent_bytes, texts)) > int(cursor.fetchone()[0])
+
+
+def _sent_bytes(text: str) -> int:
+    """Return the bytes that *text* has in a statement, in which quotes are escaped."""
+    return len(text.encode()) + text.count('"') + text.count("\\")

@@ -47,6 +47,8 @@ class PostgreSQLStore(BaseStore):
 
     outage_codes: ClassVar[frozenset[str | int]] = frozenset({"25006", "57P01", "57P02", "57P03"})
 
+    too_large_codes: ClassVar[frozenset[str | int]] = frozenset({"54000"})
+
     def clock_sql(self, offset_seconds: float) -> tuple[str, list[Any]]:
         # statement_timestamp() moves within a transaction and, unlike clock_timestamp(), stands
         # still within a statement, so that an index can serve a comparison with it.
