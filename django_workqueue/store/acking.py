@@ -13,7 +13,7 @@ from typing import Any, Final
 from ..models import Result
 from ..states import ResultOutcome
 from .claiming import Claiming
-from .columns import bounded
+from .columns import bounded, most_bytes
 from .core import compiled, statement, transition
 from .records import Ack, Hold
 
@@ -119,4 +119,4 @@ def groups_of(acks: Sequence[Ack]) -> list[Sequence[Ack]]:
     """Return *acks* by id, one for each hold, so that extender and settler lock in one order."""
     by_hold = {ack.claim.hold: ack for ack in acks}
     ordered = sorted(by_hold.values(), key=lambda ack: ack.claim.id.int)
-    return list(bounded(ordered, [len(ack.value) for ack in ordered]))
+    return list(bounded(ordered, [most_bytes(ack.value) for ack in ordered]))

@@ -13,7 +13,7 @@ from .core import StoreCore
 T = TypeVar("T")
 
 ROWS_PER_STATEMENT: Final = 500
-CHARACTERS_PER_STATEMENT: Final = 4_000_000
+BYTES_PER_STATEMENT: Final = 4_000_000
 """Of a statement's long texts: servers have a largest packet, 16 MB where it is small."""
 
 KINDS: Final = {
@@ -64,12 +64,17 @@ class Columns(StoreCore):
         return sql.replace("%s", "%(now)s"), dict.fromkeys(["now"] * len(params), *params)
 
 
-def bounded(items: Sequence[T], characters: Sequence[int]) -> Iterator[Sequence[T]]:
-    """Yield *items* in parts that fit a statement; *characters* says how long each is."""
+def most_bytes(*texts: str) -> int:
+    """Return how many bytes *texts* have at most in UTF-8, without encoding them."""
+    return sum(len(text) if text.isascii() else 4 * len(text) for text in texts)
+
+
+def bounded(items: Sequence[T], lengths: Sequence[int]) -> Iterator[Sequence[T]]:
+    """Yield *items* in parts that fit a statement; *lengths* says how many bytes each has."""
     start = total = 0
-    for number, length in enumerate(characters):
+    for number, length in enumerate(lengths):
         total += length
-        full = number - start == ROWS_PER_STATEMENT or total > CHARACTERS_PER_STATEMENT
+        full = number - start == ROWS_PER_STATEMENT or total > BYTES_PER_STATEMENT
         if full and number > start:
             yield items[start:number]
             start, total = number, length

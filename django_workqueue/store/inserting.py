@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..models.fields import from_database
 from ..states import HeldReason, State
-from .columns import Columns, bounded
+from .columns import Columns, bounded, most_bytes
 from .core import compiled, statement, transition
 from .records import Inserted, NewJob
 
@@ -97,7 +97,8 @@ class Inserting(Columns):
             jobs_to_write: Sequence[NewJob] = sorted(jobs, key=lambda job: hash_of(job) or "")
         else:
             jobs_to_write = jobs
-        parts = list(bounded(jobs_to_write, [len(job.payload) for job in jobs_to_write]))
+        lengths = [most_bytes(job.payload, job.headers) for job in jobs_to_write]
+        parts = list(bounded(jobs_to_write, lengths))
         if len(parts) == 1:
             rows = self._insert_batch(parts[0], now, wake=wake)
         else:

@@ -260,8 +260,18 @@ def test_rows_of_one_statement_are_as_those_of_many(store: BaseStore) -> None:
         assert one["unique_key"] == (key or "")
 
 
-def test_a_call_is_split_where_its_texts_are_long(store: BaseStore) -> None:
-    jobs = [new_job(payload=f'"{"x" * 1_000_000}"') for _ in range(9)]
+@pytest.mark.parametrize(
+    "long",
+    [
+        {"payload": f'"{"x" * 1_000_000}"'},
+        {"headers": f'{{"x": "{"x" * 1_000_000}"}}'},
+        # Each has at most four bytes.
+        {"payload": f'"{"☃" * 250_000}"'},
+    ],
+    ids=["payload", "headers", "not ASCII"],
+)
+def test_a_call_is_split_where_its_texts_are_long(long: Any, store: BaseStore) -> None:
+    jobs = [new_job(**long) for _ in range(9)]
     with CaptureQueriesContext(connection) as queries:
         assert len(store.insert(jobs, now=T0)) == 9
     assert len([each for each in queries if "INSERT INTO" in each["sql"]]) == 3
