@@ -10,6 +10,7 @@ import itertools
 import json
 import socket
 import ssl
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -288,6 +289,39 @@ def test_handshake_that_never_ends_is_left_in_time() -> None:
             deliver(message(1))
 
 
+def test_look_up_that_never_ends_is_left_in_time(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A resolver has no time-out that a process could set."""
+    never = threading.Event()
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **options: never.wait(20))
+    try:
+        with pytest.raises(TimeoutError, match=r"no address of 127\.0\.0\.1 within 0\.3 s"):
+            to(receiver, timeout=0.3)(message(1))
+    finally:
+        never.set()
+    assert not receiver.got
+
+
+def test_look_up_takes_its_time_from_that_of_the_delivery(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look_up, post, left = socket.getaddrinfo, sending.post, []
+
+    def slow(*args: Any, **options: Any) -> Any:
+        threading.Event().wait(0.2)
+        return look_up(*args, **options)
+
+    def noted(*args: Any, timeout: float, **options: Any) -> Any:
+        left.append(timeout)
+        return post(*args, timeout=timeout, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    monkeypatch.setattr(sending, "post", noted)
+    to(receiver, timeout=10)(message(1))
+    assert 0 < left[0] <= 9.8
+
+
 def test_receiver_that_is_away_is_tried_again() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -300,7 +334,7 @@ def test_address_that_is_not_reached_gives_way_to_the_next(
 ) -> None:
     """An IPv6 address, say, in a network that has only IPv4."""
     here = [ipaddress.ip_address(text) for text in ("127.0.0.9", "127.0.0.1")]
-    monkeypatch.setattr(addresses, "resolve", lambda host, port: here)
+    monkeypatch.setattr(addresses, "resolve", lambda host, port, **options: here)
     to(receiver, url=f"http://{HOST}:{receiver.port}/")(message(1))
     assert [got.headers["host"] for got in receiver.got] == [f"{HOST}:{receiver.port}"]
 

@@ -7,9 +7,11 @@ and to a private one a moment later, gains nothing.
 from __future__ import annotations
 
 import ipaddress
+import queue
 import socket
+import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -42,12 +44,28 @@ NOT_PUBLIC: Final = tuple(
 )
 
 
-def resolve(host: str, port: int) -> list[Address]:
+def resolve(host: str, port: int, *, timeout: float) -> list[Address]:
     """Return the addresses of *host*, in the resolver's order. Raises OSError if it has none.
 
-    Numbers in every notation that the C library takes are resolved by it, too.
+    Numbers in every notation that the C library takes are resolved by it, too. It has no time-out
+    of its own: it is asked in a thread, which is left to itself after *timeout* seconds, and ends
+    when the resolver gives up. Raises TimeoutError then.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def look_up() -> None:
+        try:
+            answers.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is raised in the other thread
+            answers.put(error)
+
+    threading.Thread(target=look_up, name="workqueue-look-up", daemon=True).start()
+    try:
+        found = answers.get(timeout=timeout)
+    except queue.Empty:
+        raise TimeoutError(f"no address of {host} within {timeout:g} s") from None
+    if isinstance(found, Exception):
+        raise found
     return [plain(ipaddress.ip_address(str(each[4][0]))) for each in found]
 
 

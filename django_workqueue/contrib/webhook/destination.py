@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any, Final
 
-from ... import __version__, arguments, outbox
+from ... import __version__, arguments, clock, outbox
 from ...backoff import Backoff, Policy
 from ...exceptions import WebhookFailed
 from ...outbox import Destination, Message
@@ -30,6 +30,7 @@ ATTEMPTS: Final = 12
 OURS: Final = frozenset({"host", "content-length", "content-type", "transfer-encoding"})
 TRACE: Final = ("traceparent", "tracestate")
 MAX_TIMEOUT: Final = 300.0
+LEAST_SECONDS: Final = 0.01
 SHOWN_CHARACTERS: Final = 200
 
 Url = str | Callable[[Message], str]
@@ -55,6 +56,7 @@ class _Posting:
         return f"webhook {hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
     def __call__(self, message: Message) -> None:
+        ends = clock.monotonic() + self.timeout
         target = self._target(message)
         allowed = self._checked_addresses(target)
         body = json.dumps(message.payload, ensure_ascii=False, separators=(",", ":")).encode()
@@ -68,9 +70,9 @@ class _Posting:
             **self.headers,
             **signing.signed_headers(str(message.id), moment, body, signing.secrets_named(secret)),
         }
-        answer = sending.post(
-            target, allowed, body, headers, timeout=self.timeout, context=self.context()
-        )
+        # What the look-up left of the time, and a moment at least.
+        left = max(ends - clock.monotonic(), LEAST_SECONDS)
+        answer = sending.post(target, allowed, body, headers, timeout=left, context=self.context())
         self._judge(message, target, answer)
 
     def _target(self, message: Message) -> sending.Target:
@@ -82,7 +84,7 @@ class _Posting:
 
     def _checked_addresses(self, target: sending.Target) -> list[addresses.Address]:
         """Return the addresses that may be connected to, looked up once."""
-        found = addresses.resolve(target.host, target.port)
+        found = addresses.resolve(target.host, target.port, timeout=self.timeout)
         allowed = [each for each in found if addresses.is_allowed(each, self.networks)]
         if not allowed:
             raise outbox.Terminal(
