@@ -80,8 +80,10 @@ def deliver(
     return Outcome(verb=Verb.ACK, started=started, ended=clock.monotonic())
 
 
-def move(job: Job, settings: conf.Settings) -> Outcome:
-    """Move a claimed job to the queue's database. Raises that database's error if it is away.
+def move(job: Job, settings: conf.Settings, source: str) -> Outcome:
+    """Move a claimed job from the outbox of *source* to the queue's database.
+
+    Raises that database's error if it is away.
 
     A job that is too large for it is dead at once: until somebody lets the server take more,
     trying it again is in vain, and holds up the others.
@@ -89,7 +91,7 @@ def move(job: Job, settings: conf.Settings) -> Outcome:
     started = job.started = clock.monotonic()
     policy: Any = MOVE
     try:
-        moving.arrive(job.claim)
+        moving.arrive(job.claim, source)
     except moving.REFUSED as error:
         return failed(job, policy, started, error, settings)
     except DatabaseError as error:

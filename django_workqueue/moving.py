@@ -61,8 +61,10 @@ def leave(alias: str, job: NewJob, on_conflict: OnConflict) -> Inserted:
     return replace(written, run_after=job.run_after or written.run_after)
 
 
-def arrive(claim: Claim) -> bool:
+def arrive(claim: Claim, source: str = "") -> bool:
     """Insert the job of a claimed row in the queue's database; False if it was there already.
+
+    *source* is the alias of the outbox that the row is in.
 
     Commits there. A unique key that a live job holds: what ``on_conflict`` of the job says, and
     where it does not replace the holder, the job is finished (cancelled) and says who held it.
@@ -74,7 +76,7 @@ def arrive(claim: Claim) -> bool:
         job = replace(job, expires_seconds=job.expires_seconds - waited)
     # Nobody is there any more to be told.
     kept: OnConflict = "replace" if on_conflict == "replace" else "return"
-    return transition(_arrive)(get_store(), job, kept, claim)
+    return transition(_arrive)(get_store(), job, kept, claim, source)
 
 
 def is_too_large(claim: Claim, error: Exception) -> bool:
@@ -82,8 +84,10 @@ def is_too_large(claim: Claim, error: Exception) -> bool:
     return get_store().is_too_large(error, [claim.payload, claim.headers])
 
 
-def _arrive(store: BaseStore, job: NewJob, on_conflict: OnConflict, claim: Claim) -> bool:
-    if not _note_moved(store, job.id):
+def _arrive(
+    store: BaseStore, job: NewJob, on_conflict: OnConflict, claim: Claim, source: str
+) -> bool:
+    if not _note_moved(store, job.id, source):
         return False
     placed = place(store, job, on_conflict)
     if placed.holder is not None:
@@ -92,12 +96,12 @@ def _arrive(store: BaseStore, job: NewJob, on_conflict: OnConflict, claim: Claim
     return True
 
 
-def _note_moved(store: BaseStore, job_id: uuid.UUID) -> bool:
+def _note_moved(store: BaseStore, job_id: uuid.UUID, source: str) -> bool:
     rows = Moved._base_manager.using(store.alias)
     try:
         # Waits for another relay's transaction that has inserted it.
         with transaction.atomic(using=store.alias):
-            rows.bulk_create([Moved(id=job_id, moved_at=store.moment(None))])
+            rows.bulk_create([Moved(id=job_id, moved_at=store.moment(None), source=source)])
     except IntegrityError:
         return False
     return True
@@ -133,10 +137,13 @@ def purge_moved(store: BaseStore, *, limit: int = PURGE_BATCH, dry_run: bool = F
     """Delete up to *limit* `Moved` rows of the queue's database that nobody can ask for any more.
 
     They are a day old, and the rows they came from are gone: a relay that is so late with its
-    insert has lost its claim for a day. Where an outbox cannot be asked, none is deleted.
+    insert has lost its claim for a day. Where an outbox cannot be asked, none is deleted; those of
+    one that is relayed no more are kept, since it may be relayed again, with the rows it had.
     """
     rows = Moved._base_manager.using(store.alias)
-    old = Q(moved_at__lte=store.moment(None, -KEEP_SECONDS))
+    # Older code has named no source.
+    asked = Q(source__in=["", *outbox_aliases()])
+    old = asked & Q(moved_at__lte=store.moment(None, -KEEP_SECONDS))
     ids = set(rows.filter(old).order_by("moved_at").values_list("pk", flat=True)[:limit])
     if not ids:
         return 0

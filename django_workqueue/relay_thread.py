@@ -133,7 +133,7 @@ class RelayThread:
         if destination is None or (once and not self._store.mark_started([job.claim])):
             return None
         if destination is MOVE:
-            return move(job, self._relay.settings)
+            return move(job, self._relay.settings, self._store.alias)
         return deliver(job, destination, self._relay.settings)
 
     def _hand_back(self) -> None:

@@ -223,11 +223,11 @@ def test_an_error_of_the_queue_s_database_charges_nothing_and_loses_nothing(
     failing, arrive = threading.Event(), moving.arrive
     tried: list[int] = []
 
-    def refuse(row: Any) -> bool:
+    def refuse(row: Any, source: str) -> bool:
         tried.append(row.attempt)
         if not failing.is_set():
             raise DatabaseError("the server is gone")
-        return arrive(row)
+        return arrive(row, source)
 
     monkeypatch.setattr(moving, "arrive", refuse)
     results = [leave(app.echo, number) for number in range(3)]
@@ -269,10 +269,10 @@ def test_a_job_too_large_for_the_queue_s_database_is_dead_and_holds_up_no_other(
 ) -> None:
     arrive = moving.arrive
 
-    def refuse(row: Any) -> bool:
+    def refuse(row: Any, source: str) -> bool:
         if "large" in row.payload:
             raise too_large(get_store())
-        return arrive(row)
+        return arrive(row, source)
 
     monkeypatch.setattr(moving, "arrive", refuse)
     results = [leave(app.echo, value) for value in ("large", 1, 2)]
@@ -335,6 +335,30 @@ def test_a_moved_row_is_purged_when_its_source_is_gone_and_a_day_old() -> None:
     assert moving.purge_moved(store) == 1
     assert {str(row.pk) for row in Moved.objects.all()} == {there.id, young.id}
     assert gone.id not in {str(row.pk) for row in Moved.objects.all()}
+
+
+def test_a_moved_row_is_kept_while_its_outbox_is_relayed_no_more() -> None:
+    """Its source may have kept the row: a relay that died between its two commits left it there."""
+    store = get_store()
+    leave(app.echo, 1)
+    (row,) = claim(moving.QUEUE_NAME, using="other")
+    assert moving.arrive(row, "other")
+    day = timedelta(seconds=moving.KEEP_SECONDS, milliseconds=1)
+    Moved.objects.update(moved_at=store.now() - day)
+    with jobs.workqueue(OUTBOX_DATABASES=[]):
+        assert moving.purge_moved(store) == 0
+    get_store("other").release(row)
+    with relaying():
+        wait_until(lambda: not left())
+    assert LiveJob.objects.count() == 1, "the job was moved twice"
+    assert moving.purge_moved(store) == 1
+
+
+def test_a_relay_notes_which_outbox_a_job_left() -> None:
+    leave(app.echo, 1)
+    with relaying():
+        wait_until(lambda: not left())
+    assert Moved.objects.get().source == "other"
 
 
 def test_a_move_that_an_operator_buried_is_failed_and_can_be_requeued() -> None:

@@ -146,6 +146,8 @@ class Moved(models.Model):
 
     id = models.UUIDField(primary_key=True)
     moved_at = MomentField()
+    # The alias of the outbox it left. A default of the database's: older code does not name it.
+    source = models.CharField(max_length=NAME_LENGTH, default="", db_default="")
 
     class Meta:
         verbose_name = _("moved outbox row")

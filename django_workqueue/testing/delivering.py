@@ -40,7 +40,7 @@ def deliver_outbox(
             store.release(job.claim)
             raise too_many("deliver_outbox()", f"max_messages={max_messages}", destination.name)
         if destination is MOVE:
-            ran = run(store, job, partial(move, job, conf.current()))
+            ran = run(store, job, partial(move, job, conf.current(), store.alias))
         else:
             messages.append(message_of(job.claim))
             ran = run(store, job, partial(deliver, job, destination, conf.current()))
