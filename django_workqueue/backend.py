@@ -18,7 +18,6 @@ from .compat import (
     Task,
     TaskResult,
     TaskResultDoesNotExist,
-    task_enqueued,
 )
 from .exceptions import UnknownTask
 from .states import Lane
@@ -46,14 +45,10 @@ class WorkQueueBackend(BaseTaskBackend):
         """
         from . import calls, conf, enqueueing
 
-        ours = self._ours(task)
-        job = calls.new_job(ours, args, kwargs, conf.current())
-        placed = enqueueing.enqueue(job, ours.on_conflict)
-        result = calls.placed_result(ours, job, placed)
-        if placed.inserted is not None:
-            # Robust: the job is written, and an error here would make its caller write it again.
-            task_enqueued.send_robust(type(self), task_result=result)
-        return result
+        ours, settings = self._ours(task), conf.current()
+        job = calls.new_job(ours, args, kwargs, settings)
+        placed = enqueueing.enqueue(job, ours.on_conflict, settings)
+        return calls.result(type(self), ours, job, placed)
 
     def enqueue_in(
         self, alias: str, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -70,9 +65,7 @@ class WorkQueueBackend(BaseTaskBackend):
             return self.enqueue(task, args, kwargs)
         ours = self._ours(task)
         job = calls.new_job(ours, args, kwargs, conf.current())
-        result = calls.ready_result(ours, job, moving.leave(alias, job, ours.on_conflict))
-        task_enqueued.send_robust(type(self), task_result=result)
-        return result
+        return calls.result(type(self), ours, job, moving.leave(alias, job, ours.on_conflict))
 
     def enqueue_many(
         self, task: Task[..., Any], calls: Iterable[tuple[Sequence[Any], Mapping[str, Any]]]
@@ -83,14 +76,9 @@ class WorkQueueBackend(BaseTaskBackend):
 
         ours, settings = self._ours(task), conf.current()
         jobs = [as_jobs.new_job(ours, args, kwargs, settings) for args, kwargs in calls]
-        placed = enqueueing.enqueue_many(jobs, ours.on_conflict)
-        results = []
-        for job, each in zip(jobs, placed, strict=True):
-            result = as_jobs.placed_result(ours, job, each)
-            if each.inserted is not None:
-                task_enqueued.send_robust(type(self), task_result=result)
-            results.append(result)
-        return results
+        placed = enqueueing.enqueue_many(jobs, ours.on_conflict, settings)
+        pairs = zip(jobs, placed, strict=True)
+        return [as_jobs.result(type(self), ours, job, each) for job, each in pairs]
 
     def get_result(self, result_id: str) -> TaskResult[..., Any]:
         """Return the result of the job, live, dead or finished.

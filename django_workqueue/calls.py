@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from . import conf, payload, results
 from .binding import check_call
-from .compat import TaskResult, TaskResultStatus
+from .compat import TaskResult, TaskResultStatus, task_enqueued
 from .enqueueing import Placed
 from .exceptions import PayloadError
 from .states import Lane
@@ -86,6 +86,19 @@ def _unique_key(task: WorkQueueTask, args: Sequence[Any], kwargs: Mapping[str, A
     return key
 
 
+def result(sender: type, task: WorkQueueTask, job: NewJob, placed: Placed) -> TaskResult[..., Any]:
+    """Return the result of a call: of the job it made, which is told, or of its key's holder.
+
+    *sender* is the backend that Django's ``task_enqueued`` comes from.
+    """
+    if not isinstance(placed, Inserted):
+        return results.task_result(placed, task)
+    made = ready_result(task, job, placed)
+    # Robust: the job is written, and an error here would make its caller write it again.
+    task_enqueued.send_robust(sender, task_result=made)
+    return made
+
+
 def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult[..., Any]:
     """Return the TaskResult of a job that was just written. Its arguments are what the task gets:
     tuples arrive as lists, keys as strings.
@@ -105,11 +118,3 @@ def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult[
         errors=[],
         worker_ids=[],
     )
-
-
-def placed_result(task: WorkQueueTask, job: NewJob, placed: Placed) -> TaskResult[..., Any]:
-    """Return the TaskResult of a call: of the job it made, or of the one that holds its key."""
-    if placed.holder is not None:
-        return results.task_result(placed.holder, task)
-    assert placed.inserted is not None
-    return ready_result(task, job, placed.inserted)

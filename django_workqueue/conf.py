@@ -234,7 +234,7 @@ def current_problems() -> list[Problem]:
 def current() -> Settings:
     """Return the settings in force now. Raises ImproperlyConfigured that names every problem."""
     global _remembered
-    raw, aliases = _raw(), tuple(connections)
+    raw, aliases = _raw(), tuple(connections.settings)
     # repr, not equality: 1 == True == 1.0, and only one of them is legal at a time. It also sees
     # a dict changed in place, which no signal of Django's announces.
     content = _repr((raw, aliases))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from django.db import transaction
@@ -12,7 +11,7 @@ from django.db.models import Q
 from . import conf, results, wakeup
 from .exceptions import UniqueKeyTaken
 from .states import State
-from .store import BaseStore, Inserted, NewJob, get_store
+from .store import BaseStore, Inserted, NewJob, get_store, queue_alias
 from .store.inserting import unique_hash
 from .transactions import warn_of_other
 
@@ -21,50 +20,46 @@ CONFLICT_ROUNDS: Final = 5
 OnConflict = Literal["return", "raise", "replace"]
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """What became of a new job: it was written, or *holder* has its unique key."""
-
-    inserted: Inserted | None = None
-    holder: results.Found | None = None
+Placed = Inserted | results.Found
+"""What became of a new job: it was written, or the job that has its unique key."""
 
 
-def enqueue(job: NewJob, on_conflict: OnConflict) -> Placed:
+def enqueue(job: NewJob, on_conflict: OnConflict, settings: conf.Settings) -> Placed:
     """Write one job, in the caller's transaction if there is one.
 
     Where a live job has its unique key, *on_conflict* decides: "return" that job, "raise"
     UniqueKeyTaken, or "replace" it, which never happens to one that runs.
     """
-    store = get_store()
-    alone = not store.connection.in_atomic_block
-    if alone:
-        warn_of_other(store.alias, job.task)
-    written = store.insert([job], wake=alone and conf.current().notify)
-    if not alone:
+    store = get_store(queue_alias(settings))
+    if store.connection.in_atomic_block:
+        written = store.insert([job])
         wakeup.notify(store)
-    return Placed(inserted=written[0]) if written else _conflict(store, job, on_conflict)
+    else:
+        warn_of_other(store.alias, job.task)
+        written = store.insert([job], wake=settings.notify)
+    return written[0] if written else _conflict(store, job, on_conflict)
 
 
 def place(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
     """Write one job in the caller's transaction, or do what *on_conflict* says of its key."""
     written = store.insert([job])
-    return Placed(inserted=written[0]) if written else _conflict(store, job, on_conflict)
+    return written[0] if written else _conflict(store, job, on_conflict)
 
 
-def enqueue_many(jobs: Sequence[NewJob], on_conflict: OnConflict) -> list[Placed]:
+def enqueue_many(
+    jobs: Sequence[NewJob], on_conflict: OnConflict, settings: conf.Settings
+) -> list[Placed]:
     """Write *jobs* in bounded statements, all or none; return what became of each, in order."""
-    store = get_store()
+    store = get_store(queue_alias(settings))
     if jobs and not store.connection.in_atomic_block:
         warn_of_other(store.alias, jobs[0].task)
     with transaction.atomic(using=store.alias):
         wakeup.notify(store)
-        written = {row.id: row for row in store.insert(jobs)}
-        return [
-            Placed(inserted=written[job.id])
-            if job.id in written
-            else _conflict(store, job, on_conflict)
-            for job in jobs
-        ]
+        rows = store.insert(jobs)
+        if len(rows) == len(jobs):
+            return [*rows]
+        written = {row.id: row for row in rows}
+        return [written.get(job.id) or _conflict(store, job, on_conflict) for job in jobs]
 
 
 def _conflict(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
@@ -83,7 +78,7 @@ def _conflict(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
             on_conflict == "replace" and holder is not None and holder.state != State.RUNNING
         )
         if holder is not None and not gives_way:
-            return Placed(holder=holder)
+            return holder
         # The holder is gone, or gives way: try again, in one transaction with its going.
         with transaction.atomic(using=store.alias):
             if holder is not None and gives_way:
@@ -91,7 +86,7 @@ def _conflict(store: BaseStore, job: NewJob, on_conflict: OnConflict) -> Placed:
                 store.cancel(holder.id, where=~Q(state=State.RUNNING))
             written = store.insert([job])
         if written:
-            return Placed(inserted=written[0])
+            return written[0]
     raise UniqueKeyTaken(
         f"The unique key {job.unique_key!r:.80} of {job.task} changed hands {CONFLICT_ROUNDS} "
         "times while a job was enqueued. Enqueue it again.",

@@ -58,7 +58,7 @@ def leave(alias: str, job: NewJob, on_conflict: OnConflict) -> Inserted:
     store = get_store(alias)
     (written,) = store.insert([wrapped(job, on_conflict)])
     wakeup.notify(store)
-    return replace(written, run_after=job.run_after or written.run_after)
+    return written
 
 
 def arrive(claim: Claim, source: str = "") -> bool:
@@ -90,8 +90,8 @@ def _arrive(
     if not _note_moved(store, job.id, source):
         return False
     placed = place(store, job, on_conflict)
-    if placed.holder is not None:
-        _keep_refused(store, job, placed.holder.id, claim)
+    if not isinstance(placed, Inserted):
+        _keep_refused(store, job, placed.id, claim)
     wakeup.notify(store)
     return True
 

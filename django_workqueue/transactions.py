@@ -56,7 +56,8 @@ def require_open(alias: str, call: str) -> None:
 def warn_of_other(alias: str, task: str) -> None:
     """Warn, once a process, of an enqueue outside of the transaction that its caller is in."""
     global _warned
-    if _warned:
+    # Most projects have one database, and no other to look at.
+    if _warned or len(connections.settings) == 1:
         return
     for connection in connections.all(initialized_only=True):
         if connection.alias != alias and _in_atomic(connection):

@@ -38,9 +38,9 @@ STORES: dict[str, type[BaseStore]] = {
 }
 
 
-def queue_alias() -> str:
+def queue_alias(settings: conf.Settings | None = None) -> str:
     """Return the alias of the queue's database: the setting's, or where a router sends the app."""
-    alias = conf.current().database
+    alias = (settings or conf.current()).database
     return router.db_for_write(LiveJob) if alias == DEFAULT_DB_ALIAS else alias
 
 

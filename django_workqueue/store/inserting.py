@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from ..models.fields import from_database
-from ..states import HeldReason, State
+from ..states import HeldReason, Lane, State
 from .columns import Columns, bounded, most_bytes
 from .core import compiled, statement, transition
 from .records import Inserted, NewJob
@@ -41,6 +41,29 @@ FACTS: Final = (
 )
 TIMES: Final = ("due", "delay", "expires")
 """When it is due, if a moment was given; the seconds from then, or now, to both others."""
+NAMES: Final = (*FACTS, *TIMES)
+PLAIN: Final[dict[str, Any]] = {
+    "lane": Lane.TASK.value,
+    "kind": "",
+    "rank": 0,
+    "state": State.READY.value,
+    "held_reason": "",
+    "unique_key": "",
+    "unique_while": "",
+    "unique_hash": None,
+    "order_key": "",
+    "seq": None,
+    "schedule": "",
+    "scheduled_for": None,
+    "timeout": None,
+    "dead_letter": True,
+    "atomic": False,
+    "headers": "{}",
+    "due": None,
+    "delay": 0.0,
+    "expires": None,
+}
+"""What most jobs have: it stands in the statement's text, where a parameter would cost more."""
 CONSTANTS: Final = {
     "suspect": "FALSE",
     "attempt": "0",
@@ -91,20 +114,23 @@ class Inserting(Columns):
         """
         if not jobs:
             return []
-        if any(job.unique_key is not None for job in jobs):
-            # In the order of the unique index: two transactions that insert A, B and B, A would
-            # wait for each other, and on MariaDB for the gaps between them too (O11).
-            jobs_to_write: Sequence[NewJob] = sorted(jobs, key=lambda job: hash_of(job) or "")
-        else:
-            jobs_to_write = jobs
-        lengths = [most_bytes(job.payload, job.headers) for job in jobs_to_write]
-        parts = list(bounded(jobs_to_write, lengths))
-        if len(parts) == 1:
-            rows = self._insert_batch(parts[0], now, wake=wake)
-        else:
-            rows = self._insert_batches(parts, now, wake=wake)
-        written = {row.id: row for row in rows}
+        if len(jobs) == 1:
+            return self._insert_batch(jobs, now, wake=wake)
+        if all(job.unique_key is None for job in jobs):
+            return self._insert_parts(jobs, now, wake=wake)
+        # In the order of the unique index: two transactions that insert A, B and B, A would
+        # wait for each other, and on MariaDB for the gaps between them too (O11).
+        in_order = sorted(jobs, key=lambda job: hash_of(job) or "")
+        written = {row.id: row for row in self._insert_parts(in_order, now, wake=wake)}
         return [written[job.id] for job in jobs if job.id in written]
+
+    def _insert_parts(
+        self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
+    ) -> list[Inserted]:
+        parts = list(bounded(jobs, [most_bytes(job.payload, job.headers) for job in jobs]))
+        if len(parts) == 1:
+            return self._insert_batch(jobs, now, wake=wake)
+        return self._insert_batches(parts, now, wake=wake)
 
     @transition
     def _insert_batches(
@@ -116,85 +142,93 @@ class Inserting(Columns):
     def _insert_batch(
         self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
     ) -> list[Inserted]:
+        """Write *jobs*; return those written, in any order where one has a unique key."""
         now_sql, params = self.named_now_sql(now)
-        names = (*FACTS, *TIMES)
-        columns = dict(zip(names, zip(*map(self._row, jobs), strict=True), strict=True))
+        columns = dict(zip(NAMES, zip(*map(self._row, jobs), strict=True), strict=True))
         # What all rows of the statement share is said once.
-        shared = {
-            name: values[0]
-            for name, values in columns.items()
-            if len(jobs) == 1 or (name != "id" and values.count(values[0]) == len(jobs))
-        }
-        differing = {name: columns[name] for name in columns if name not in shared}
+        shared: dict[str, Any] = {}
+        differing: dict[str, Sequence[Any]] = {}
+        many = len(jobs) > 1
+        for name, values in columns.items():
+            if many and (name == "id" or values.count(values[0]) < len(jobs)):
+                differing[name] = values
+            elif name not in PLAIN or values[0] != PLAIN[name]:
+                shared[name] = values[0]
         if differing:
             params |= self.given_params(differing)
-        unset = tuple(name for name in TIMES if name in shared and not shared[name])
-        sql = self._insert_sql(now_sql, tuple(differing), unset)
-        ids = [self.dump_uuid(job.id) for job in jobs]
-        rows = self.insert_rows(sql, params | shared, self._written_sql(), ids, wake=wake)
-        return [self._inserted(row) for row in rows]
+        sql = self._insert_sql(now_sql, tuple(differing), tuple(shared))
+        keyed = columns["unique_hash"].count(None) < len(jobs)
+        returned = self._written_sql(keyed=keyed)
+        rows = self.insert_rows(sql, params | shared, returned, columns["id"], wake=wake)
+        if keyed:
+            # MariaDB returns, for a key that is taken, the row of its holder.
+            own = {job.id for job in jobs}
+            written = [Inserted(self.load_uuid(row[1]), moment_of(row)) for row in rows]
+            return [row for row in written if row.id in own]
+        # Without a conflict to give way to, all are written or none, at one moment.
+        enqueued_at = moment_of(rows[0])
+        return [Inserted(job.id, enqueued_at) for job in jobs]
 
     @compiled
-    def _written_sql(self) -> str:
-        names = ("enqueued_at", "run_after")
-        moments = (self.read_moment_sql(self.quote(name)) for name in names)
-        return ", ".join([self.quote("id"), *moments])
+    def _written_sql(self, *, keyed: bool) -> str:
+        moment = self.read_moment_sql(self.quote("enqueued_at"))
+        return f"{moment}, {self.quote('id')}" if keyed else moment
 
     @compiled
-    def _insert_sql(self, now_sql: str, differing: tuple[str, ...], unset: tuple[str, ...]) -> str:
-        """Return an INSERT of any number of rows with *differing* columns, the others shared.
+    def _insert_sql(self, now_sql: str, differing: tuple[str, ...], shared: tuple[str, ...]) -> str:
+        """Return an INSERT of any number of rows with *differing* columns, and *shared* ones.
 
-        *unset* are those of TIMES that no row has.
+        All others are as PLAIN has them.
         """
         q = self.quote
-        source = {
-            name: f"given.{q(name)}" if name in differing else f"%({name})s"
-            for name in (*FACTS, *TIMES)
-        }
-        due = now_sql if "due" in unset else f"COALESCE({source['due']}, {now_sql})"
-        run_after = due if "delay" in unset else self.later_sql(due, source["delay"])
-        expires = "NULL" if "expires" in unset else self.later_sql(due, source["expires"])
+        given = {name: f"given.{q(name)}" for name in differing}
+        given |= {name: f"%({name})s" for name in shared}
+        due = f"COALESCE({given['due']}, {now_sql})" if "due" in given else now_sql
         values = {
-            **{name: source[name] for name in FACTS},
+            **{name: given[name] if name in given else literal(PLAIN[name]) for name in FACTS},
             **CONSTANTS,
             "enqueued_at": now_sql,
-            "run_after": run_after,
-            "expires_at": expires,
+            "run_after": self.later_sql(due, given["delay"]) if "delay" in given else due,
+            "expires_at": self.later_sql(due, given["expires"]) if "expires" in given else "",
         }
+        values = {name: value for name, value in values.items() if value}
         listed = ", ".join(values.values())
         # WHERE, without which SQLite would take ON CONFLICT for part of a join.
         rows = f"SELECT {listed} FROM {self.given_sql(differing)} WHERE 1 = 1"
         return (
             f"INSERT INTO {self.live_table} ({', '.join(map(q, values))}) "
-            f"{rows if differing else f'VALUES ({listed})'} {self.on_conflict_sql()}"
+            f"{rows if differing else f'VALUES ({listed})'}"
+            f"{f' {self.on_conflict_sql()}' if 'unique_hash' in given else ''}"
         )
 
     def insert_rows(
         self, sql: str, params: Mapping[str, Any], columns: str, ids: Sequence[Any], *, wake: bool
     ) -> list[tuple[Any, ...]]:
-        """Run an INSERT of rows with *ids*; return *columns* of those that were written."""
+        """Run an INSERT of rows with *ids*; return *columns* of those that were written.
+
+        With *wake* it wakes waiting workers too, where the database can.
+        """
         with self.connection.cursor() as cursor:
             # Mapping: Django's stubs know no parameters by name.
             named: Any = params
-            cursor.execute(self.insert_sql(f"{sql} RETURNING {columns}", wake=wake), named)
+            cursor.execute(f"{sql} RETURNING {columns}", named)
             return list(cursor.fetchall())
 
     def _row(self, job: NewJob) -> tuple[Any, ...]:
         """Return the values of FACTS and TIMES."""
-        key = job.unique_key
-        behind = is_behind(job)
+        key, state = job.unique_key, state_of(job)
         delay = job.delay_seconds if job.run_after is None else 0.0
         return (
-            self.dump_uuid(job.id),
-            job.lane.value,
+            job.id.hex,
+            str(job.lane),
             job.queue_name,
             job.task,
             job.kind,
             job.backend,
             job.payload,
             -job.priority,
-            state_of(job).value,
-            HeldReason.KEY.value if behind else "",
+            str(state),
+            HeldReason.KEY.value if state is State.HELD else "",
             job.max_attempts,
             key or "",
             "" if key is None else job.unique_while,
@@ -202,27 +236,31 @@ class Inserting(Columns):
             job.order_key,
             job.seq,
             job.schedule,
-            self.dump_moment(job.scheduled_for),
+            job.scheduled_for and self.dump_moment(job.scheduled_for),
             job.timeout,
             job.result_ttl,
             job.dead_letter,
             job.atomic,
             job.headers,
-            self.dump_moment(job.run_after),
+            job.run_after and self.dump_moment(job.run_after),
             delay,
             None if job.expires_seconds is None else delay + job.expires_seconds,
         )
-
-    def insert_sql(self, statement: str, *, wake: bool) -> str:
-        """Return *statement* such that it wakes waiting workers too, where the database can."""
-        return statement
 
     def on_conflict_sql(self) -> str:
         unique_hash = self.quote("unique_hash")
         return f"ON CONFLICT ({unique_hash}) WHERE {unique_hash} IS NOT NULL DO NOTHING"
 
-    def _inserted(self, row: tuple[Any, ...]) -> Inserted:
-        enqueued_at, run_after = from_database(row[1]), from_database(row[2])
-        assert enqueued_at is not None
-        assert run_after is not None
-        return Inserted(self.load_uuid(row[0]), enqueued_at, run_after)
+
+def literal(value: Any) -> str:
+    """Return the SQL of one of PLAIN; none for null, which a column has that is not named."""
+    if value is None:
+        return ""
+    return f"'{value}'" if isinstance(value, str) else str(value).upper()
+
+
+def moment_of(row: tuple[Any, ...]) -> datetime:
+    """Return the moment that a row of ``_written_sql`` begins with."""
+    moment = from_database(row[0])
+    assert moment is not None
+    return moment

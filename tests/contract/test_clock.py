@@ -51,7 +51,7 @@ def test_now_is_aware_and_utc(anywhere: BaseStore) -> None:
 def test_every_moment_of_a_jobs_life_is_the_databases(anywhere: BaseStore) -> None:
     before = anywhere.now()
     (inserted,) = anywhere.insert([new_job(expires_seconds=3600.0, result_ttl=60.0)])
-    assert before <= inserted.enqueued_at == inserted.run_after
+    assert before <= inserted.enqueued_at
     (taken,) = claim(anywhere, now=None, lease_seconds=100)
     assert before <= taken.claimed_at
     assert taken.lease_expires_at - taken.claimed_at == timedelta(seconds=100)

@@ -13,7 +13,7 @@ from django.db import DatabaseError, transaction
 
 from django_workqueue import calls, conf, enqueueing, registry, wakeup
 from django_workqueue.scheduler import writing
-from django_workqueue.store import BaseStore
+from django_workqueue.store import BaseStore, Inserted
 from django_workqueue.store.scheduling import SOURCE_ADMIN
 
 from ..base import USAGE, WorkQueueCommand
@@ -122,8 +122,9 @@ def enqueued(store: BaseStore, found: Converted) -> bool:
     task = found.task.using(
         run_after=found.run_after, queue_name=definition.queue_name, unique_key=key
     )
-    job = calls.new_job(task, definition.args, definition.kwargs, conf.current())
-    return enqueueing.enqueue(job, "return").inserted is not None
+    settings = conf.current()
+    job = calls.new_job(task, definition.args, definition.kwargs, settings)
+    return isinstance(enqueueing.enqueue(job, "return", settings), Inserted)
 
 
 def line(each: dict[str, Any]) -> str:
