@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
@@ -170,6 +170,10 @@ class StoreCore:
 
     def load_uuid(self, value: Any) -> uuid.UUID:
         return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
+
+    def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
+        """Run *sql*, a short statement that runs often; each of its parameters has a name."""
+        cursor.execute(sql, params)
 
     # Rows
 

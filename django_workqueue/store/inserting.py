@@ -209,9 +209,7 @@ class Inserting(Columns):
         With *wake* it wakes waiting workers too, where the database can.
         """
         with self.connection.cursor() as cursor:
-            # Mapping: Django's stubs know no parameters by name.
-            named: Any = params
-            cursor.execute(f"{sql} RETURNING {columns}", named)
+            self.execute(cursor, f"{sql} RETURNING {columns}", params)
             return list(cursor.fetchall())
 
     def _row(self, job: NewJob) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from .base import BaseStore
 from .claiming import seconds_between
 from .columns import KINDS
 from .core import compiled, error_codes
+from .preparing import Preparing
 from .records import Ack, Hold
 
 logger = logging.getLogger("django_workqueue.store")
@@ -40,7 +41,7 @@ ARRAYS: Final = {
 }
 
 
-class PostgreSQLStore(BaseStore):
+class PostgreSQLStore(Preparing, BaseStore):
     """Claims in one statement; waits for no row that another claim holds."""
 
     conflict_codes: ClassVar[frozenset[str | int]] = frozenset({"40P01", "40001"})

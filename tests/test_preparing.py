@@ -1,0 +1,136 @@
+"""Prepared statements: where nothing stands between, and never at a job's cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+
+from django_workqueue.exceptions import UniqueKeyTaken
+from django_workqueue.models import LiveJob
+from django_workqueue.store import get_store
+from django_workqueue.store.preparing import RUNS_BEFORE, Preparing
+from tests.app import tasks as app
+from tests.sound import rows
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.skipif(connection.vendor != "postgresql", reason="prepared on PostgreSQL alone"),
+]
+
+OWN = {"id", "enqueued_at", "run_after", "payload"}
+
+
+@pytest.fixture(autouse=True)
+def new_connection() -> Iterator[Preparing]:
+    connection.close()
+    store = get_store()
+    assert isinstance(store, Preparing)
+    yield store
+    store.prepares = True
+    connection.close()
+
+
+def statements(act: Callable[[], object]) -> list[str]:
+    """Return the beginning of each statement of *act*."""
+    with CaptureQueriesContext(connection) as captured:
+        act()
+    return [each["sql"].split()[0] for each in captured]
+
+
+def enqueue(count: int) -> None:
+    for number in range(count):
+        app.echo.enqueue(number)
+
+
+def waiting() -> list[Any]:
+    return [row["payload"]["args"][0] for row in rows()["live"].values()]
+
+
+def test_an_enqueue_is_prepared_once_a_connection_when_it_has_run_often() -> None:
+    expected = ["INSERT"] * RUNS_BEFORE + ["SELECT", "PREPARE", "EXECUTE", "EXECUTE"]
+    assert statements(lambda: enqueue(RUNS_BEFORE + 2)) == expected
+    connection.close()
+    assert statements(lambda: enqueue(RUNS_BEFORE + 2)) == expected
+
+
+def test_a_prepared_row_is_as_any_other() -> None:
+    enqueue(RUNS_BEFORE + 3)
+    first, *others = rows()["live"].values()
+    for other in others:
+        assert {name for name in first if first[name] != other[name]} <= OWN
+        assert other["run_after"] == other["enqueued_at"]
+    assert waiting() == list(range(RUNS_BEFORE + 3))
+
+
+def test_every_option_is_stored_as_given() -> None:
+    often = app.echo.using(
+        priority=-3, max_attempts=7, timeout=0.25, expires=60, result_ttl=0, dead_letter=False,
+        headers={"n": 1}, unique_key=lambda number: f"key {number} '\\", queue_name="a'b%c",
+    )  # fmt: skip
+    for number in range(RUNS_BEFORE + 2):
+        often.enqueue(number)
+    first, *others = rows()["live"].values()
+    for other in others:
+        own = {"unique_key", "unique_hash", "expires_at"}
+        assert {name for name in first if first[name] != other[name]} <= OWN | own
+        assert (other["expires_at"] - other["enqueued_at"]).total_seconds() == 60
+
+
+def test_a_taken_key_is_found_by_a_prepared_statement_too() -> None:
+    for number in range(RUNS_BEFORE + 2):
+        app.echo.using(unique_key=f"k{number}").enqueue(number)
+    with pytest.raises(UniqueKeyTaken):
+        app.echo.using(unique_key="k0", on_conflict="raise").enqueue(0)
+    assert len(waiting()) == RUNS_BEFORE + 2
+
+
+def test_nothing_is_prepared_or_executed_in_a_transaction() -> None:
+    enqueue(RUNS_BEFORE + 1)
+    with transaction.atomic():
+        assert set(statements(lambda: enqueue(RUNS_BEFORE + 2))) == {"INSERT"}
+
+
+def test_nothing_is_prepared_where_another_process_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection.ensure_connection()
+    info: Any = type(connection.connection.info)
+    monkeypatch.setattr(info, "backend_pid", property(lambda self: 1))
+    seen = statements(lambda: enqueue(RUNS_BEFORE + 3))
+    assert seen == ["INSERT"] * RUNS_BEFORE + ["SELECT"] + ["INSERT"] * 3
+
+
+def test_nothing_is_prepared_where_django_was_told_of_a_pooler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", True)
+    assert set(statements(lambda: enqueue(RUNS_BEFORE + 3))) == {"INSERT"}
+
+
+@pytest.mark.parametrize("gone", ["DEALLOCATE ALL", "DISCARD ALL"])
+def test_a_statement_that_is_gone_loses_no_job_and_is_never_prepared_again(
+    gone: str, new_connection: Preparing
+) -> None:
+    enqueue(RUNS_BEFORE + 1)
+    with connection.cursor() as cursor:
+        cursor.execute(gone)
+    assert statements(lambda: enqueue(2)) == ["EXECUTE", "INSERT", "INSERT"]
+    connection.close()
+    assert set(statements(lambda: enqueue(RUNS_BEFORE + 2))) == {"INSERT"}
+    assert LiveJob.objects.count() == 2 * RUNS_BEFORE + 5
+
+
+def test_a_name_that_the_servers_connection_knows_already_loses_no_job() -> None:
+    """As behind a pooler that is not seen: another client has prepared the same there."""
+    enqueue(RUNS_BEFORE)
+    store = get_store()
+    enqueue(1)
+    assert isinstance(store, Preparing)
+    store._known.clear()
+    enqueue(RUNS_BEFORE + 2)
+    assert waiting() == [*range(RUNS_BEFORE), 0, *range(RUNS_BEFORE + 2)]
+    assert not store.prepares
