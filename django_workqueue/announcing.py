@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Sequence
 from typing import Any
 
+from django.core.signals import setting_changed
+from django.dispatch import receiver
+
 from . import payload
-from .compat import TaskResult, TaskResultStatus, task_finished, task_started
+from .compat import (
+    BaseTaskBackend,
+    TaskResult,
+    TaskResultStatus,
+    task_backends,
+    task_finished,
+    task_started,
+)
 from .job import Job, Verb
 from .results import task_error
 from .store.records import Claim
 from .tasks import WorkQueueTask
 
 logger = logging.getLogger("django_workqueue.executor")
+
+
+@functools.cache
+def sender(backend: str) -> type[BaseTaskBackend]:
+    """Return the class of the backend of that alias, as which Django's signals are sent."""
+    return type(task_backends[backend])
+
+
+@receiver(setting_changed)
+def _forget_senders(*, setting: str, **more: Any) -> None:
+    if setting == "TASKS":
+        sender.cache_clear()
 
 
 def tell_started(job: Job) -> None:

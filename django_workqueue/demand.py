@@ -14,7 +14,7 @@ from .job import Job
 
 HORIZON_SECONDS: Final = 0.1
 """How soon a job that is claimed ahead should start; one that takes longer is not."""
-MOST_AHEAD: Final = 500
+MOST_AHEAD: Final = 1_000
 FIRST_GUESS_SECONDS: Final = 1.0
 """What a job takes before any has ended."""
 FALL: Final = 0.8

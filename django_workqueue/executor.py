@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import clock, conf, payload, registry
-from .announcing import atell_started, running_result, tell_started
+from .announcing import atell_started, running_result, sender, tell_started
 from .binding import check_call
 from .connecting import clean_connections
 from .exceptions import ArgumentsError, PayloadError, TransactionLeftOpen, UnknownTask
@@ -112,7 +112,7 @@ def _prepared(job: Job, started: float, settings: conf.Settings) -> Call | Outco
     except (ArgumentsError, PayloadError) as error:
         return held(job, started, DeathReason.BAD_ARGUMENTS, error, settings)
     job.result = running_result(claim, task, args, kwargs)
-    job.sender = type(task.get_backend())
+    job.sender = sender(task.backend)
     if task.takes_context:
         args = [_context(job, started), *args]
     return Call(task, args, kwargs)

@@ -110,7 +110,8 @@ def as_ack(job: Job, outcome: Outcome) -> Ack:
     return Ack(
         claim=job.claim,
         value=outcome.value,
-        started_at=job.claim.moment(outcome.started),
+        # Kept with the result, where there is one.
+        started_at=None if job.claim.result_ttl == 0 else job.claim.moment(outcome.started),
     )
 
 

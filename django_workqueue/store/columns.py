@@ -12,7 +12,8 @@ from .core import StoreCore
 
 T = TypeVar("T")
 
-ROWS_PER_STATEMENT: Final = 500
+ROWS_PER_STATEMENT: Final = 2_000
+"""About what a worker of short jobs has in flight at most: it settles them in one."""
 BYTES_PER_STATEMENT: Final = 4_000_000
 """Of a statement's long texts: servers have a largest packet, 16 MB where it is small."""
 

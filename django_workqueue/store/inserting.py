@@ -105,7 +105,7 @@ class Inserting(Columns):
     def insert(
         self, jobs: Sequence[NewJob], *, wake: bool = False, now: datetime | None = None
     ) -> list[Inserted]:
-        """Write *jobs* in one statement for each 500; return those written, in their order.
+        """Write *jobs* in one statement for each 2,000; return those written, in their order.
 
         With *wake*, for callers in autocommit, the statement also wakes waiting workers.
         A job whose unique key is held by a live job is left out, without an error, so that the
