@@ -140,7 +140,8 @@ def test_a_sweep_of_a_sound_queue_writes_nothing() -> None:
 
     assert captured.captured_queries
     assert all(
-        query["sql"].lstrip(" (").upper().startswith(("SELECT", "WITH RECURSIVE")) for query in captured
+        query["sql"].lstrip(" (").upper().startswith(("SELECT", "WITH RECURSIVE"))
+        for query in captured
     )
 
 
