@@ -111,6 +111,24 @@ def test_nothing_is_prepared_where_django_was_told_of_a_pooler(
     assert set(statements(lambda: enqueue(RUNS_BEFORE + 3))) == {"INSERT"}
 
 
+def test_nothing_is_prepared_by_name_where_django_binds_at_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
+    assert set(statements(lambda: enqueue(RUNS_BEFORE + 3))) == {"INSERT"}
+
+
+def test_a_cursor_that_binds_at_the_server_loses_no_job(
+    monkeypatch: pytest.MonkeyPatch, new_connection: Preparing
+) -> None:
+    from django.db.backends.postgresql.base import ServerBindingCursor
+
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "cursor_factory", ServerBindingCursor)
+    enqueue(RUNS_BEFORE + 3)
+    assert waiting() == list(range(RUNS_BEFORE + 3))
+    assert not new_connection.prepares
+
+
 @pytest.mark.parametrize("gone", ["DEALLOCATE ALL", "DISCARD ALL"])
 def test_a_statement_that_is_gone_loses_no_job_and_is_never_prepared_again(
     gone: str, new_connection: Preparing

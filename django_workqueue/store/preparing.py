@@ -25,8 +25,8 @@ logger = logging.getLogger("django_workqueue.store")
 RUNS_BEFORE: Final = 5
 """A connection that lives for one request (CONN_MAX_AGE = 0) would lose by it."""
 
-REFUSED: Final = frozenset({"26000", "42P05", "0A000"})
-"""There is no statement of that name; there is one; its columns have changed (SQLSTATE)."""
+REFUSED: Final = frozenset({"0A", "26", "42"})
+"""Classes of SQLSTATE: its columns have changed; no statement has that name; one has it already."""
 
 
 class Preparing(StoreCore):
@@ -40,41 +40,45 @@ class Preparing(StoreCore):
 
     def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
         connection = cursor.db
-        if not self.prepares or connection.in_atomic_block or not connection.autocommit:
-            cursor.execute(sql, params)
-            return
-        try:
-            cursor.execute(self._prepared(cursor, sql, params), params)
-        except DatabaseError as error:
-            if REFUSED.isdisjoint(error_codes(error)):
-                raise
-            logger.info("prepared statement refused; sent whole from now on", exc_info=True)
-            self.prepares = False
-            cursor.execute(sql, params)
+        if self.prepares and connection.autocommit and not connection.in_atomic_block:
+            try:
+                if text := self._prepared(cursor, sql, params):
+                    cursor.execute(text, params)
+                    return
+            except DatabaseError as error:
+                if REFUSED.isdisjoint(str(code)[:2] for code in error_codes(error)):
+                    raise
+                logger.info("prepared statement refused; sent whole from now on", exc_info=True)
+                self.prepares = False
+        cursor.execute(sql, params)
 
     def _prepared(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> str:
-        """Return what runs *sql*: itself, until it has run often enough to be prepared."""
+        """Return what executes *sql* as prepared; nothing until it has run often enough."""
         known = self._known.setdefault(cursor.db.connection, {})
         text = known.get(sql, 0)
         if isinstance(text, int):
             if text < RUNS_BEFORE:
                 known[sql] = text + 1
-                return sql
-            text = known[sql] = sql if is_pooled(cursor) else prepare(cursor, sql, params)
+                return ""
+            text = known[sql] = prepare(cursor, sql, params) if may_prepare(cursor) else ""
         return text
 
 
-def is_pooled(cursor: Any) -> bool:
-    """Tell whether another process answers than the one that the driver was told of.
+def may_prepare(cursor: Any) -> bool:
+    """Tell whether the process that answers is the one that the driver was told of.
 
     A pooler makes up the number and the secret by which its client may cancel a statement.
     """
     connection = cursor.db
-    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+    settings = connection.settings_dict
+    if settings.get("DISABLE_SERVER_SIDE_CURSORS"):
         # By which Django is told of a pooler in transaction mode.
-        return True
+        return False
+    if settings["OPTIONS"].get("server_side_binding"):
+        # EXECUTE takes no parameters of the protocol; there, psycopg's own prepare_threshold works.
+        return False
     cursor.execute("SELECT pg_backend_pid()")
-    return bool(cursor.fetchone()[0] != connection.connection.info.backend_pid)
+    return bool(cursor.fetchone()[0] == connection.connection.info.backend_pid)
 
 
 def prepare(cursor: Any, sql: str, params: Mapping[str, Any]) -> str:
