@@ -75,7 +75,7 @@ class WorkQueueBackend(BaseTaskBackend):
         from . import conf, enqueueing
 
         ours, settings = self._ours(task), conf.current()
-        jobs = [as_jobs.new_job(ours, args, kwargs, settings) for args, kwargs in calls]
+        jobs = as_jobs.new_jobs(ours, calls, settings)
         placed = enqueueing.enqueue_many(jobs, ours.on_conflict, settings)
         pairs = zip(jobs, placed, strict=True)
         return [as_jobs.result(type(self), ours, job, each) for job, each in pairs]

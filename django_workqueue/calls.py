@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from . import conf, payload, results
@@ -18,6 +18,9 @@ from .tasks import WorkQueueTask
 NAME_LENGTH: Final = 255
 KEY_MAX_BYTES: Final = 8_192
 
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+"""The arguments of a call, by position and by name."""
+
 
 def new_job(
     task: WorkQueueTask,
@@ -26,31 +29,47 @@ def new_job(
     settings: conf.Settings,
 ) -> NewJob:
     """Return the checked job for a call of *task*; options that are None come from *settings*."""
-    check_call(task, args, kwargs)
+    (job,) = new_jobs(task, [(args, kwargs)], settings)
+    return job
+
+
+def new_jobs(task: WorkQueueTask, calls: Iterable[Call], settings: conf.Settings) -> list[NewJob]:
+    """Return the checked jobs for *calls* of *task*, in order."""
+    limit = settings.payload_max_bytes
+    shared: dict[str, Any] = {}
+    jobs = []
+    for args, kwargs in calls:
+        check_call(task, args, kwargs)
+        shared = shared or _shared(task, settings)
+        key = _unique_key(task, args, kwargs)
+        content = payload.encode_call(args, kwargs, max_bytes=limit)
+        jobs.append(NewJob(payload=content, unique_key=key, **shared))
+    return jobs
+
+
+def _shared(task: WorkQueueTask, settings: conf.Settings) -> dict[str, Any]:
+    """Return what is the same in the jobs of all calls of *task*, checked."""
     headers = "{}"
     if task.headers is not None:
         headers = payload.encode(
             dict(task.headers), max_bytes=settings.payload_max_bytes, root="headers"
         )
-    key = _unique_key(task, args, kwargs)
-    return NewJob(
-        lane=Lane.TASK,
-        queue_name=checked_name("queue_name", task.queue_name),
-        task=checked_name("the dotted path of the task", task.module_path),
-        backend=task.backend,
-        payload=payload.encode_call(args, kwargs, max_bytes=settings.payload_max_bytes),
-        priority=int(task.priority),
-        run_after=task.run_after,
-        expires_seconds=task.expires,
-        max_attempts=task.max_attempts or settings.max_attempts,
-        unique_key=key,
-        unique_while=task.unique_while,
-        timeout=task.timeout,
-        result_ttl=settings.result_ttl_seconds if task.result_ttl is None else task.result_ttl,
-        dead_letter=task.dead_letter,
-        atomic=task.atomic,
-        headers=headers,
-    )
+    return {
+        "lane": Lane.TASK,
+        "queue_name": checked_name("queue_name", task.queue_name),
+        "task": checked_name("the dotted path of the task", task.module_path),
+        "backend": task.backend,
+        "priority": int(task.priority),
+        "run_after": task.run_after,
+        "expires_seconds": task.expires,
+        "max_attempts": task.max_attempts or settings.max_attempts,
+        "unique_while": task.unique_while,
+        "timeout": task.timeout,
+        "result_ttl": settings.result_ttl_seconds if task.result_ttl is None else task.result_ttl,
+        "dead_letter": task.dead_letter,
+        "atomic": task.atomic,
+        "headers": headers,
+    }
 
 
 def checked_name(what: str, name: Any) -> str:
