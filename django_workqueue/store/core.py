@@ -113,6 +113,8 @@ class StoreCore:
     def __init__(self, alias: str) -> None:
         self.alias = alias
         self.texts: dict[Any, str] = {}
+        # To ask a connection for each of a statement's forty names takes longer than to send it.
+        self._quoted: dict[str, str] = {}
 
     @property
     def connection(self) -> BaseDatabaseWrapper:
@@ -194,7 +196,10 @@ class StoreCore:
         return rows
 
     def quote(self, name: str) -> str:
-        return self.connection.ops.quote_name(name)
+        quoted = self._quoted.get(name)
+        if quoted is None:
+            quoted = self._quoted[name] = self.connection.ops.quote_name(name)
+        return quoted
 
     @property
     def live_table(self) -> str:
