@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.benchmarks.comparing import compare
+from tests.benchmarks.comparing import Trial, compare
 from tests.benchmarks.harness import arguments, database
 
 MEASURES = ("store_drain", "store_drain_without_results", "drain", "drain_without_results")
@@ -16,8 +16,14 @@ def main() -> None:
         measures={"default": ",".join(MEASURES)},
     )
     with database(given.database):
-        trials = [("bare", "drain"), *(("ours", name) for name in given.measures.split(","))]
-        compare(trials, given.jobs, given.repeat)
+        ours = [("ours", name) for name in given.measures.split(",")]
+        compare([*references(given.database), *ours], given.jobs, given.repeat)
+
+
+def references(database: str) -> list[Trial]:
+    """Return the bare loops: the first is that of the ratios, where its planner knows the least."""
+    more = [("bare", "drain_analyzed")] if database == "postgresql" else []
+    return [("bare", "drain"), *more]
 
 
 if __name__ == "__main__":
