@@ -360,6 +360,11 @@ def test_rubbish_in_a_row_is_a_payload_error(text: Any) -> None:
         payload.decode_call(text)
 
 
+@pytest.mark.parametrize("text", ["[1]", " [1]", "\n\t[1]\r\n ", "[1] "])
+def test_space_around_a_value_that_was_edited_means_nothing(text: str) -> None:
+    assert payload.decode(text) == [1]
+
+
 @unhurried
 @given(st.text())
 def test_no_text_makes_reading_fail_otherwise(text: str) -> None:

@@ -17,7 +17,9 @@ def decode(text: Any) -> Any:
             path="",
         )
     try:
-        return _decoder.decode(text)
+        # Only what was edited by hand has space around it, for which decode() looks at length.
+        value, end = _decoder.raw_decode(text.lstrip(" \t\n\r"))
+        return value if end == len(text) else _decoder.decode(text)
     except (ValueError, RecursionError) as error:
         # Not the text itself: it holds arguments, and this message goes to the log.
         raise PayloadError(
