@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from django_workqueue.exceptions import UniqueKeyTaken
+from django_workqueue.ids import new_token
 from django_workqueue.models import LiveJob
-from django_workqueue.store import get_store
+from django_workqueue.states import Lane
+from django_workqueue.store import Claim, get_store
 from django_workqueue.store.preparing import RUNS_BEFORE, Preparing
 from tests.app import tasks as app
 from tests.sound import rows
@@ -152,3 +156,50 @@ def test_a_name_that_the_servers_connection_knows_already_loses_no_job() -> None
     enqueue(RUNS_BEFORE + 2)
     assert waiting() == [*range(RUNS_BEFORE), 0, *range(RUNS_BEFORE + 2)]
     assert not store.prepares
+
+
+def claim_one() -> list[Claim]:
+    token = new_token()
+    return get_store().claim(
+        Lane.TASK, "default", worker_id="w1", token=token, limit=1, lease_seconds=30
+    )
+
+
+def test_a_claim_of_one_job_is_prepared_and_takes_what_another_would() -> None:
+    assert statements(lambda: [claim_one() for _ in range(RUNS_BEFORE + 2)])[-1] == "EXECUTE"
+    enqueue(2)
+    (first,), (second,) = claim_one(), claim_one()
+    assert [each.payload for each in (first, second)] == [
+        '{"args":[0],"kwargs":{}}',
+        '{"args":[1],"kwargs":{}}',
+    ]
+    assert claim_one() == []
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_a_prepared_claim_walks_the_index_however_large_the_table_has_become(
+    *, analyzed: bool
+) -> None:
+    for _ in range(3 * RUNS_BEFORE):
+        claim_one()
+    for queue_name in ("default", "other"):
+        for later in ({}, {"run_after": timezone.now() + timedelta(hours=1)}):
+            app.echo.using(queue_name=queue_name, **later).enqueue_many([((1,), {})] * 3000)
+    if analyzed:
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
+    plans: list[str] = []
+
+    def explain(execute: Callable[..., Any], sql: str, *more: Any) -> Any:
+        execute(f"EXPLAIN {sql}", *more)
+        plans.append("\n".join(row[0] for row in more[-1]["cursor"].fetchall()))
+        return execute(sql, *more)
+
+    with connection.execute_wrapper(explain):
+        assert len(claim_one()) == 1
+    (plan,) = plans
+    # One plan for all parameters, not one for those that were given.
+    assert "$1" in plan
+    assert "Index Scan using workqueue_live_ready" in plan
+    assert "Sort" not in plan
+    assert "Seq Scan on workqueue_livejob" not in plan

@@ -120,14 +120,19 @@ class PostgreSQLStore(Preparing, BaseStore):
         q, live = self.quote, self.live_table
         sql = (
             f"WITH chosen AS MATERIALIZED (SELECT ctid FROM {live} WHERE {where} "
-            f"ORDER BY {q('rank')}, {q('run_after')}, {q('id')} LIMIT %s FOR UPDATE SKIP LOCKED) "
-            f"UPDATE {live} AS job SET {changes} FROM chosen "
+            f"ORDER BY {q('rank')}, {q('run_after')}, {q('id')} LIMIT {'%s' if limit > 1 else '1'} "
+            f"FOR UPDATE SKIP LOCKED) UPDATE {live} AS job SET {changes} FROM chosen "
             f"WHERE job.ctid = chosen.ctid AND {self.restated_sql('ready', 'job.')} "
             f"RETURNING {self.claim_columns_sql('job.')}"
         )
         # In SET, unqualified names on the right are the target's: chosen has no column of them.
         with self.connection.cursor() as cursor:
-            cursor.execute(sql, [*where_params, limit, *changes_params])
+            if limit > 1:
+                cursor.execute(sql, [*where_params, limit, *changes_params])
+            else:
+                # Of one job: somebody waits for it, and its plan can only walk the one index.
+                params = numbered([*where_params, *changes_params])
+                self.execute(cursor, sql % tuple(f"%({name})s" for name in params), params)
             return list(cursor.fetchall())
 
     def ack_rows(
@@ -216,6 +221,11 @@ class PostgreSQLStore(Preparing, BaseStore):
             f"SELECT {q('id')} FROM held) AND {where}"
         )
         return sql, [*params, *params]
+
+
+def numbered(values: Sequence[Any]) -> dict[str, Any]:
+    """Return *values* by names that say their places."""
+    return {f"given_{place}": value for place, value in enumerate(values)}
 
 
 def as_array(values: Iterable[Any]) -> str:
