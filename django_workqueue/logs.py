@@ -158,7 +158,12 @@ def unheard_left_out(name: str, level: int = logging.INFO) -> Iterator[None]:
 
 
 def is_heard(logger: logging.Logger | None, level: int) -> bool:
-    """Tell whether a handler may show a record of *level*: with filters but Django's, it may."""
+    """Tell whether a handler may show a record of *level*: with filters but Django's, it may.
+
+    So may whoever sees all records by a method in the place of logging's own, as Sentry does.
+    """
+    if logger is not None and (logger.filters or not _is_plain(logger)):
+        return True
     while logger is not None:
         for handler in logger.handlers:
             silent = not settings.DEBUG and any(
@@ -168,6 +173,12 @@ def is_heard(logger: logging.Logger | None, level: int) -> bool:
                 return True
         logger = logger.parent if logger.propagate else None
     return False
+
+
+def _is_plain(logger: logging.Logger) -> bool:
+    own = logging.makeLogRecord.__code__.co_filename
+    passed = (type(logger).handle, type(logger).callHandlers)
+    return all(method.__code__.co_filename == own for method in passed)
 
 
 def discard_stdout() -> None:

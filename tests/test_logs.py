@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import json
 import logging
@@ -117,6 +118,30 @@ def test_records_that_no_handler_would_show_are_not_made(
         assert child.isEnabledFor(logging.INFO) is heard
         assert child.isEnabledFor(logging.WARNING)
     assert child.isEnabledFor(logging.INFO)
+
+
+def test_who_sees_all_records_without_a_handler_goes_on_seeing_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As Sentry does, for what went before an error.
+    seen: list[str] = []
+    call = logging.Logger.callHandlers
+
+    @functools.wraps(call)
+    def watched(self: logging.Logger, record: logging.LogRecord) -> None:
+        seen.append(record.getMessage())
+        call(self, record)
+
+    child = logging.getLogger("tests.unheard.watched")
+    parent = logging.getLogger("tests.unheard")
+    parent.handlers, parent.propagate = [], False
+    parent.setLevel(logging.INFO)
+    with unheard_left_out(child.name):
+        assert not child.isEnabledFor(logging.INFO)
+    monkeypatch.setattr(logging.Logger, "callHandlers", watched)
+    with unheard_left_out(child.name):
+        child.info("seen")
+    assert seen == ["seen"]
 
 
 def test_a_level_that_the_project_set_is_left_alone() -> None:
