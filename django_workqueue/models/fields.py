@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from django.db import models
 from django.db.models import Q
@@ -120,6 +121,26 @@ class EncodedJSON(str):
     __slots__ = ()
 
 
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"a number of JSON must be finite, got {text:.80}.")
+    return number
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+
+
+def decoded(text: str) -> Any:
+    """Return the value of JSON *text*. Raises ValueError for one that could not be written again:
+    no JSON, with infinity or NaN in it, or nested too deeply.
+    """
+    try:
+        return _DECODER.decode(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
 class JSONTextField(TextField[Set_contra, Get_co]):
     """A JSON value kept as text: the same characters on every database.
 
@@ -142,7 +163,7 @@ class JSONTextField(TextField[Set_contra, Get_co]):
         if value is None:
             return None
         try:
-            return json.loads(value)
+            return decoded(value)
         except ValueError:
             # Edited by hand. Whoever reads many rows must not fail for one; it is kept as it is.
             return EncodedJSON(value)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
 from ..ids import new_id
+from ..models.fields import decoded
 from ..states import DeathReason, Lane
 
 ERRORS_KEPT = 25
@@ -186,7 +186,7 @@ def listed(value: Any) -> list[Any]:
     """Return the list that *value* is, or is the JSON text of; an empty one if it is neither."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = decoded(value)
         except ValueError:
             return []
     return list(value) if isinstance(value, list) else []
@@ -202,7 +202,8 @@ def with_error(
     With *replace_outcome*, a last record of the same outcome gives way instead of piling up.
     """
     known = listed(errors)
-    if replace_outcome and known and known[-1].get("outcome") == record.outcome:
+    last = known[-1] if known else None
+    if replace_outcome and isinstance(last, dict) and last.get("outcome") == record.outcome:
         known.pop()
     known.append(record.as_json())
     if len(known) > ERRORS_KEPT:

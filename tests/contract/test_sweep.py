@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from django_workqueue.states import DeathReason, HeldReason
 from django_workqueue.store import Ack, BaseStore
 from tests import sound
 from tests.factories import (
+    T0,
     TASK,
     at,
     cancelled,
@@ -34,7 +36,16 @@ EARLIER = timedelta(microseconds=1)
 
 UNREADABLE = pytest.mark.parametrize(
     ("column", "text"),
-    [("payload", "[1"), ("headers", "[1"), ("errors", "[1"), ("errors", "5"), ("worker_ids", "[1")],
+    [
+        *itertools.product(
+            ("payload", "headers", "errors", "worker_ids"),
+            # Python reads NaN and the number, and could not write them again.
+            ("[1", "[NaN]", "[1e400]", "[" * 100_000 + "]" * 100_000),
+        ),
+        ("errors", "5"),
+        ("errors", "[1]"),
+    ],
+    ids=lambda value: value[:8],
 )
 """What an edit by hand may leave."""
 
@@ -65,6 +76,9 @@ def test_a_row_that_nobody_can_read_is_settled(store: BaseStore, column: str, te
     job_id = insert(store, max_attempts=2)
     spoil(job_id, column, text)
     (taken,) = claim(store)
+    assert store.hold(taken, HeldReason.UNKNOWN, 0, error(taken), now=T0) == "held"
+    assert store.unhold(HeldReason.UNKNOWN, [taken.task], now=at(1)) == 1
+    (taken,) = claim(store, now=at(1))
     assert store.retry(taken, 0, error(taken), now=at(1)) == "scheduled"
     store.promote(now=at(1))
     (taken,) = claim(store, now=at(1))
