@@ -259,7 +259,7 @@ class Queue:
 
 def _promote(store: BaseStore) -> None:
     """Make what is due ready, in batches, of every queue: the earliest first, ours among them."""
-    from ..store.claiming import BATCH
+    from ..store.looking import BATCH
 
     for _ in range(PROMOTE_ROUNDS):
         if store.promote() < BATCH:

@@ -12,8 +12,9 @@ from django.db import DatabaseError
 from ..models import Queue
 from ..states import Lane
 from .base import BaseStore
-from .claiming import Part, seconds_between
+from .claiming import Part
 from .core import compiled
+from .looking import seconds_between
 from .records import CLAIM_COLUMNS
 
 NAMES_KEPT: Final = 50

@@ -15,9 +15,9 @@ from ..models import LiveJob
 from ..states import Lane
 from .acking import ACK_COLUMNS, MOVED
 from .base import BaseStore
-from .claiming import seconds_between
 from .columns import KINDS
 from .core import compiled, error_codes
+from .looking import seconds_between
 from .preparing import Preparing
 from .records import Ack, Hold
 

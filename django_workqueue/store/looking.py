@@ -1,0 +1,145 @@
+"""promote, unhold: what may be taken, and the look for it that comes before a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import Q
+from django.db.models.functions import Coalesce
+
+from ..models import LiveJob, Queue
+from ..models.fields import from_database
+from ..states import HeldReason, Lane, State
+from .columns import Columns
+from .core import statement
+
+BATCH: Final = 500
+
+
+class Looking(Columns):
+    """The jobs that wait, ready or for their moment."""
+
+    def seconds_to_due(self, *, now: datetime | None = None) -> float | None:
+        """Return the seconds until the next scheduled job is due, 0.0 if one is; None: no job.
+
+        Reads the first entry of workqueue_live_scheduled.
+        """
+        # Not the ORM: it would order by what it selects, which on PostgreSQL is not the column.
+        now_sql, now_params = self.now_sql(now)
+        due = self.quote("run_after")
+        sql = (
+            f"SELECT {self.read_moment_sql(due)}, {self.read_moment_sql(now_sql)} "
+            f"FROM {self.live_table} WHERE {self.quote('state')} = 'scheduled' "
+            f"ORDER BY {due} LIMIT 1"
+        )
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, now_params)
+            return seconds_between(cursor.fetchone())
+
+    def probe(self, lane: Lane) -> tuple[list[str], float | None]:
+        """Return ``ready_queues`` and ``seconds_to_due``: all that an idle worker asks."""
+        due = self.seconds_to_due()
+        return self.ready_queues(lane), due
+
+    def promote(self, *, limit: int = BATCH, now: datetime | None = None) -> int:
+        """Make scheduled jobs that are due ready, the earliest first; return how many.
+
+        Walks workqueue_live_scheduled. Part of every claim pass: nothing is late by a sweep.
+        """
+        due = Q(state=State.SCHEDULED, run_after__lte=self.moment(now))
+        return self._make_ready(due, limit)
+
+    def unhold(
+        self, reason: HeldReason, tasks: Collection[str], *, now: datetime | None = None
+    ) -> int:
+        """Make jobs of *tasks*, held for *reason* until now, ready; return how many.
+
+        Walks workqueue_live_held. A job of a task that nobody here knows stays held, so that no
+        claim has to step over it (G14).
+        """
+        due = Q(state=State.HELD, held_reason=reason, run_after__lte=self.moment(now))
+        return self._make_ready(due & Q(task__in=list(tasks)), BATCH)
+
+    @statement
+    def hold_ready(
+        self,
+        reason: HeldReason,
+        tasks: Collection[str],
+        delay_seconds: float,
+        *,
+        now: datetime | None = None,
+    ) -> int:
+        """Hold ready jobs of *tasks* that nobody here knows; return how many, at most a batch.
+
+        ``unknown_since`` keeps the moment of the first time.
+        """
+        ready = Q(state=State.READY, task__in=list(tasks))
+        ids = sorted(self.live().filter(ready).values_list("pk", flat=True)[:BATCH])
+        if not ids:
+            return 0
+        with self.together():
+            self.lock(LiveJob, ids)
+            rows = self.live().filter(ready, pk__in=ids)
+            return rows.update(
+                state=State.HELD,
+                held_reason=reason,
+                run_after=self.moment(now, delay_seconds),
+                unknown_since=Coalesce("unknown_since", self.moment(now)),
+            )
+
+    @statement
+    def _make_ready(self, due: Q, limit: int) -> int:
+        # Not one statement: MySQL cannot update a table it selects from, and a LIMIT in a
+        # subquery may be evaluated again for each row on PostgreSQL. The update restates *due*.
+        rows = self.live().filter(due).order_by("run_after")
+        ids = sorted(rows.values_list("pk", flat=True)[:limit])
+        if not ids:
+            return 0
+        with self.together():
+            # Every claim pass comes here, and must not wait for one that vanished in between.
+            free = self.lock(LiveJob, ids, skip_locked=True)
+            return self.live().filter(due, pk__in=free).update(state=State.READY, held_reason="")
+
+    def ready_queues(
+        self, lane: Lane, *, limit: int = 100, now: datetime | None = None
+    ) -> list[str]:
+        """Return the names of queues that have a ready job and are not paused, in order.
+
+        Reads one entry of workqueue_live_ready for each queue, however many rows it has: a
+        DISTINCT would read them all.
+        """
+        sql, params = self.ready_queues_sql(lane, limit, now)
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, params)
+            return sorted(row[0] for row in cursor.fetchall())
+
+    def ready_queues_sql(
+        self, lane: Lane, limit: int, now: datetime | None
+    ) -> tuple[str, list[Any]]:
+        """Return the statement of ``ready_queues``."""
+        live, name = self.live_table, self.quote("queue_name")
+        now_sql, now_params = self.now_sql(now)
+        first = (
+            f"SELECT MIN({name}) FROM {live} "
+            f"WHERE {self.quote('state')} = 'ready' AND {self.quote('lane')} = %s"
+        )
+        sql = (
+            f"WITH RECURSIVE names (name) AS ({first} UNION ALL "
+            f"SELECT ({first} AND {name} > names.name) FROM names WHERE names.name IS NOT NULL) "
+            f"SELECT names.name FROM names WHERE names.name IS NOT NULL AND names.name NOT IN "
+            f"(SELECT {self.quote('name')} FROM {self.quote(Queue._meta.db_table)} "
+            f"WHERE {self.quote('paused_until')} > {now_sql}) LIMIT {limit:d}"
+        )
+        return sql, [lane.value, lane.value, *now_params]
+
+
+def seconds_between(row: Sequence[Any] | None) -> float | None:
+    """Return the seconds from the second to the first moment of *row*; None: there is none."""
+    if row is None or row[0] is None:
+        return None
+    due, current = map(from_database, row)
+    assert due is not None
+    assert current is not None
+    return max((due - current).total_seconds(), 0.0)
