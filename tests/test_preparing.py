@@ -20,10 +20,7 @@ from django_workqueue.store.preparing import RUNS_BEFORE, Preparing
 from tests.app import tasks as app
 from tests.sound import rows
 
-pytestmark = [
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(connection.vendor != "postgresql", reason="prepared on PostgreSQL alone"),
-]
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.vendor("postgresql")]
 
 OWN = {"id", "enqueued_at", "run_after", "payload"}
 
