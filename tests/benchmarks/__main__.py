@@ -16,12 +16,29 @@ from tests.processes import ROOT
 
 PEERS: Final[dict[str, dict[str, list[Trial]]]] = {
     "postgresql": {
-        "enqueue": [("pgqueuer", "enqueue")],
-        "drain": [("pgqueuer", "drain_without_results")],
+        "enqueue": [
+            ("pgqueuer", "enqueue"),
+            ("procrastinate", "enqueue"),
+            ("django_tasks_db", "enqueue"),
+            ("celery_redis", "enqueue"),
+        ],
+        "drain": [
+            ("pgqueuer", "drain_without_results"),
+            ("procrastinate", "drain_without_results"),
+            ("django_tasks_db", "drain"),
+            ("celery_redis", "drain_without_results"),
+        ],
     },
-    "sqlite": {"enqueue": [("huey", "enqueue")], "drain": [("huey", "drain")]},
-    "mariadb": {},
+    "sqlite": {
+        "enqueue": [("huey", "enqueue"), ("django_tasks_db", "enqueue")],
+        "drain": [("huey", "drain"), ("django_tasks_db", "drain")],
+    },
+    "mariadb": {
+        "enqueue": [("django_tasks_db", "enqueue")],
+        "drain": [("django_tasks_db", "drain")],
+    },
 }
+"""Celery is beside one database: it uses none."""
 
 
 def main() -> None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import statistics
-import sys
 from collections.abc import Sequence
 
 from tests.benchmarks import trials
 from tests.benchmarks.harness import say
+from tests.benchmarks.peers import PEERS
+from tests.benchmarks.peers import PYTHON as PEERS_PYTHON
 from tests.benchmarks.trials import Figure
 
 MAX_REPEAT = 7
 SPREAD = 0.2
-
-PEERS = ("pgqueuer", "huey")
-PEERS_PYTHON = os.environ.get("WORKQUEUE_PEERS_PYTHON", "")
-"""A Python that has the dependency group ``benchmarks``; without one no peer is measured."""
 
 Trial = tuple[str, str]
 """A contestant and what is measured of it."""
@@ -25,16 +22,16 @@ Trial = tuple[str, str]
 def compare(wanted: Sequence[Trial], count: int, repeat: int) -> dict[Trial, float]:
     """Measure the *wanted* in turn, *repeat* times; say and return the median rates.
 
-    The first is the reference of the ratios. While any spread is over 20 %, all go again.
+    The first is the reference of the ratios. While any spread is over 20 %, all go again. Peers
+    that are not there are named and left out; what is asked of a slow one is said beside its rate.
     """
-    wanted = [each for each in wanted if each[0] not in PEERS or PEERS_PYTHON]
+    wanted = [each for each in wanted if _is_there(each[0])]
     found: dict[Trial, list[Figure]] = {each: [] for each in wanted}
     rounds = 0
-    pythons = {each: PEERS_PYTHON if each[0] in PEERS else sys.executable for each in wanted}
     while rounds < repeat or (rounds < MAX_REPEAT and _is_wide(found)):
         rounds += 1
         for trial in wanted:
-            found[trial].append(trials.run(*trial, count, python=pythons[trial]))
+            found[trial].append(_measured(trial, count))
     rates = {trial: statistics.median(each.rate for each in found[trial]) for trial in wanted}
     reference = rates[wanted[0]]
     for trial, rate in rates.items():
@@ -43,9 +40,28 @@ def compare(wanted: Sequence[Trial], count: int, repeat: int) -> dict[Trial, flo
         say(
             f"{' '.join(trial):38} {rate:10,.0f}/s  ratio {rate / reference:5.2f}  "
             f"CPU {1e6 * cpu:4.0f} + {1e6 * server:3.0f} µs  "
-            f"spread {_spread(found[trial]):4.0%} of {rounds}"
+            f"spread {_spread(found[trial]):4.0%} of {rounds}, {found[trial][0].count:,} jobs"
         )
     return rates
+
+
+@functools.cache
+def _is_there(contestant: str) -> bool:
+    """Tell whether a contestant can be measured; say once a peer's version, or why not."""
+    if contestant not in PEERS:
+        return True
+    peer = PEERS[contestant]
+    if missing := peer.missing():
+        say(f"{contestant} is left out: {missing}")
+        return False
+    say(f"beside {peer.package} {peer.version()}")
+    return True
+
+
+def _measured(trial: Trial, count: int) -> Figure:
+    if peer := PEERS.get(trial[0]):
+        return trials.run(*trial, peer.bounded(count), python=PEERS_PYTHON)
+    return trials.run(*trial, count)
 
 
 def _is_wide(found: dict[Trial, list[Figure]]) -> bool:

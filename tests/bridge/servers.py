@@ -75,10 +75,12 @@ class OwnRedis(OwnServer):
 
     def start(self) -> None:
         port = str(urlsplit(self.url).port)
-        kept = ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
-        command = ["redis-server", "--port", port, "--dir", str(self._folder), *kept]
+        command = ["redis-server", "--port", port, "--dir", str(self._folder), *self.options()]
         self._run(command, "redis.log")
         wait_until(self.answers, "the answer of Redis")
+
+    def options(self) -> list[str]:
+        return ["--appendonly", "yes", "--appendfsync", "always", "--save", ""]
 
 
 class OwnRabbitMQ(OwnServer):
