@@ -15,6 +15,8 @@ from .job import Job
 HORIZON_SECONDS: Final = 0.1
 """How soon a job that is claimed ahead should start; one that takes longer is not."""
 MOST_AHEAD: Final = 1_000
+BYTES_AHEAD: Final = 16_000_000
+"""Of their arguments: a thousand jobs may have a megabyte each."""
 FIRST_GUESS_SECONDS: Final = 1.0
 """What a job takes before any has ended."""
 FALL: Final = 0.8
@@ -62,7 +64,12 @@ def estimate(known: float, seconds: Collection[float]) -> float:
 
 
 def wanted(
-    executors: int, *, waiting: int, running_seconds: Collection[float], job_seconds: float
+    executors: int,
+    *,
+    waiting: int,
+    running_seconds: Collection[float],
+    job_seconds: float,
+    job_bytes: float = 0.0,
 ) -> int:
     """Return how many jobs to claim for *executors*, of which some run, with *waiting* claimed.
 
@@ -75,7 +82,7 @@ def wanted(
     ahead = 0
     if job_seconds <= HORIZON_SECONDS:
         soon = (executors - lasting) * HORIZON_SECONDS / max(job_seconds, 1e-6)
-        ahead = min(int(soon), MOST_AHEAD)
+        ahead = min(int(soon), MOST_AHEAD, int(BYTES_AHEAD / max(job_bytes, 1.0)))
     if waiting >= free and waiting > ahead // 2:
         return 0
     return max(free + ahead - waiting, 0)
@@ -88,8 +95,12 @@ def room_for(
     threads: int,
     async_tasks: int,
     job_seconds: dict[bool, float],
+    job_bytes: float = 0.0,
 ) -> Room:
-    """Return the room beside *jobs* in flight; of each kind, *job_seconds* is what a job takes."""
+    """Return the room beside *jobs* in flight; of each kind, *job_seconds* is what a job takes.
+
+    *job_bytes* is how large one is.
+    """
     waiting = {False: 0, True: 0}
     running: dict[bool, list[float]] = {False: [], True: []}
     for job in jobs:
@@ -105,6 +116,7 @@ def room_for(
             waiting=waiting[kind],
             running_seconds=running[kind],
             job_seconds=job_seconds[kind],
+            job_bytes=job_bytes,
         )
         for kind, executors in ((False, threads), (True, async_tasks))
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from . import clock, registry
+from . import clock, registry, wakeup
 from .claimer import Claimer
 from .demand import FIRST_GUESS_SECONDS, estimate
 from .extender import DATABASE_FAULTS
@@ -43,6 +43,8 @@ class Flight:
         self._unwritten: dict[Job, None] = {}
         # Of each kind (whether it is a coroutine), what a job takes, for what to claim next.
         self.job_seconds = {False: FIRST_GUESS_SECONDS, True: FIRST_GUESS_SECONDS}
+        # And how large it is.
+        self.job_bytes = 0.0
 
     def __bool__(self) -> bool:
         return bool(self._jobs)
@@ -55,7 +57,8 @@ class Flight:
         with self._jobs_lock:
             return {job.claim.hold for job in self._jobs}
 
-    def add(self, jobs: Iterable[Job]) -> None:
+    def add(self, jobs: Collection[Job]) -> None:
+        self.job_bytes = estimate(self.job_bytes, [len(job.claim.payload) for job in jobs])
         with self._jobs_lock:
             self._jobs |= dict.fromkeys(jobs)
 
@@ -99,6 +102,7 @@ class Flight:
             if settled.place in ENDS and outcome is not None:
                 finished.append(settled.job)
 
+        gives_back = any(job.outcome is None for job in self._unwritten)
         try:
             settle(self._store, list(self._unwritten), answered)
         except DATABASE_FAULTS:
@@ -108,6 +112,9 @@ class Flight:
         finally:
             if finished:
                 self._executors.tell(finished)
+        if gives_back:
+            # Others may sleep until they are told of something to do.
+            wakeup.notify(self._store)
         return True
 
     def _gather(self) -> None:

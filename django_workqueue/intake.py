@@ -65,6 +65,7 @@ class Intake:
             threads=self._slots.threads,
             async_tasks=self._slots.async_tasks,
             job_seconds=self._flight.job_seconds,
+            job_bytes=self._flight.job_bytes,
         )
         most = self._slots.max_jobs
         return room if most is None else room.at_most(most - self.claimed_count)

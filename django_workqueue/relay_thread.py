@@ -19,7 +19,7 @@ from .ids import new_token
 from .job import Job, Outcome, Verb
 from .loop import Loop
 from .settler import UNKNOWN, Settled, settle
-from .states import Lane, OutboxKind, Place, ResultOutcome, State
+from .states import Lane, OutboxKind, Place, ResultOutcome
 from .wakeup import TRUSTED_POLL_FACTOR, wakeup_for
 
 if TYPE_CHECKING:
@@ -148,7 +148,6 @@ class RelayThread:
         """Write the outcomes, and let the next message of a key go where the first has left."""
         if self._unsettled:
             try:
-                self._release_untried()
                 settle(self._store, list(self._unsettled), self._answered)
             except DATABASE_FAULTS:
                 for job in self._unsettled:
@@ -158,16 +157,6 @@ class RelayThread:
             # One that a publisher has locked is asked for again.
             if self._store.advance(queue_name, key):
                 self.to_advance.discard((queue_name, key))
-
-    def _release_untried(self) -> None:
-        """Give back the rest of a batch in one statement: where one fails often, many go back."""
-        untried = [job for job in self._unsettled if job.outcome is None]
-        if len({job.claim.token for job in untried}) != 1:
-            return
-        given = self._store.release_together([job.claim for job in untried])
-        for job in untried:
-            if job.claim.hold in given:
-                self._answered(Settled(job, State.READY))
 
     def _answered(self, settled: Settled) -> None:
         claim = settled.job.claim

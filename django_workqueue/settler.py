@@ -1,23 +1,26 @@
-"""Write down what came of the jobs that were run: acks in a group, the rest one by one."""
+"""Write down what came of the jobs that were run: acks, and what is given back, in groups."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from django.db import DatabaseError, DataError, IntegrityError
 
 from .exceptions import LeaseLost
 from .job import Job, Outcome, Verb
-from .states import DeathReason, HeldReason, ResultOutcome
-from .store import Ack, BaseStore, ErrorRecord
+from .states import DeathReason, HeldReason, ResultOutcome, State
+from .store import Ack, BaseStore, ErrorRecord, Hold
 
 logger = logging.getLogger("django_workqueue.settler")
 
 REFUSED = (DataError, IntegrityError)
 """What a database says to a value it will not store; asking again cannot help."""
+
+RELEASED_TOGETHER: Final = 500
 
 LOST = "lost"
 UNKNOWN = "settled or lost"
@@ -64,8 +67,9 @@ def settle(store: BaseStore, jobs: Sequence[Job], on_settled: Callable[[Settled]
             on_settled(Settled(job, ResultOutcome.SUCCEEDED))
     jobs = [job for job in jobs if not job.committed]
     acks = [job for job in jobs if job.outcome is not None and job.outcome.verb is Verb.ACK]
-    rest = [job for job in jobs if job.outcome is None or job.outcome.verb is not Verb.ACK]
-    for settled in _ack(store, acks):
+    untried = [job for job in jobs if job.outcome is None]
+    rest = [job for job in jobs if job.outcome is not None and job.outcome.verb is not Verb.ACK]
+    for settled in itertools.chain(_ack(store, acks), _give_back(store, untried)):
         on_settled(settled)
     for job in rest:
         on_settled(_settle_one(store, job))
@@ -91,6 +95,32 @@ def _ack(store: BaseStore, jobs: Sequence[Job]) -> Iterator[Settled]:
     for job in jobs:
         held = all_held or job.claim.hold in settled
         yield Settled(job, ResultOutcome.SUCCEEDED) if held else _not_held(store, job)
+
+
+def _give_back(store: BaseStore, jobs: Sequence[Job]) -> Iterator[Settled]:
+    """Give back what was not tried, what one claim brought in one statement: it may be a thousand
+    jobs, and a worker that stops, or whose jobs turn long, has no time for one after another.
+    """
+    for token in dict.fromkeys(job.claim.token for job in jobs):
+        claimed = [job for job in jobs if job.claim.token == token]
+        for start in range(0, len(claimed), RELEASED_TOGETHER):
+            part = claimed[start : start + RELEASED_TOGETHER]
+            given = _released(store, part)
+            for job in part:
+                held = job.claim.hold in given
+                yield Settled(job, State.READY) if held else _settle_one(store, job)
+
+
+def _released(store: BaseStore, jobs: Sequence[Job]) -> set[Hold]:
+    """Give back *jobs* of one claim together, as far as that can be; return the holds let go."""
+    fresh = [job.claim for job in jobs if not job.settle_retried]
+    if len(fresh) < 2:
+        return set()
+    try:
+        return store.release_together(fresh)
+    except REFUSED:
+        # One row was edited by hand.
+        return set()
 
 
 def _not_held(store: BaseStore, job: Job) -> Settled:

@@ -294,9 +294,12 @@ class Worker:
         """Give back what has not started, wait for what runs, at most ``grace_seconds``."""
         self._ending.begin()
         self._relays.stop()
-        if not self._ending.in_haste:
+        if self._ending.in_haste:
+            gave_back = self._intake.give_back_unstarted()
+        else:
             self._intake.start_suspect()
-        elif self._intake.give_back_unstarted():
+            gave_back = self._intake.give_back_waiting() == 0.0
+        if gave_back:
             return 0.0
         in_flight = self._flight.all() + self._relays.in_flight()
         if in_flight and not self._ending.over(in_flight):

@@ -54,6 +54,13 @@ def test_of_short_jobs_a_batch_is_wanted_ahead() -> None:
     assert asked(job_seconds=HORIZON_SECONDS * 1.01) == 4
 
 
+def test_of_large_jobs_few_are_wanted_ahead() -> None:
+    short: dict[str, Any] = {"job_seconds": 0.00005}
+    assert asked(**short, job_bytes=1000) == 4 + MOST_AHEAD
+    assert asked(**short, job_bytes=1_000_000) == 4 + 16
+    assert asked(**short, job_bytes=100_000_000) == 4
+
+
 def test_the_next_batch_is_wanted_when_half_of_the_last_has_started() -> None:
     short: dict[str, Any] = {"job_seconds": 0.00005, "running_seconds": [0.0] * 4}
     assert asked(**short, waiting=MOST_AHEAD) == 0
@@ -300,6 +307,19 @@ def test_jobs_that_wait_behind_a_long_one_go_back_uncharged(gate: Gate) -> None:
         )
         gate.go_on.set()
         wait_until(lambda: not LiveJob.objects.exists(), "the end of all")
+
+
+def test_they_go_back_as_well_where_no_more_are_claimed(gate: Gate) -> None:
+    enqueue(gate.block, 1)
+    made = new_worker(threads=1, max_jobs=6)
+    with working(made):
+        gate.have_begun(1)
+        enqueue(lambda: None, 5)
+        made._claim(Room(5, 0, 5))
+        assert made._intake.full
+        wait_until(lambda: running() == 1, "the release of what waits")
+        assert made._ending.begun
+        gate.go_on.set()
 
 
 def test_jobs_that_do_not_wait_long_stay(transactional_db: None) -> None:

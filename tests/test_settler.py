@@ -7,11 +7,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import DataError, OperationalError
+from django.db import DataError, OperationalError, connection
+from django.test.utils import CaptureQueriesContext
 
 from django_workqueue import conf
 from django_workqueue.exceptions import Snooze, Terminal
 from django_workqueue.executor import execute
+from django_workqueue.ids import new_token
 from django_workqueue.job import Job
 from django_workqueue.models import DeadJob, LiveJob
 from django_workqueue.settler import LEFT, LOST, UNKNOWN, Settled, settle
@@ -46,6 +48,28 @@ def settled(done: list[Job], *faults: Fault) -> list[str]:
 
 def good(value: Any = 1) -> str:
     return body(lambda: value)
+
+
+def test_a_thousand_jobs_are_given_back_in_a_few_statements() -> None:
+    app.echo.enqueue_many([((1,), {})] * 1000)
+    back = [Job(claim) for claim in jobs.claim(limit=500) + jobs.claim(limit=500)]
+    with CaptureQueriesContext(connection) as captured:
+        assert set(settled(back)) == {State.READY}
+    assert len(captured) <= 20
+    assert set(LiveJob.objects.values_list("state", "attempt", "token")) == {("ready", 0, None)}
+
+
+def test_of_those_given_back_together_each_goes_where_it_would_alone() -> None:
+    names = [good() for _ in range(4)]
+    stays, cancelled, edited, taken = back = ran(*names)
+    for job in back:
+        job.outcome = None
+    get_store().cancel(cancelled.claim.id)
+    LiveJob.objects.filter(pk=edited.claim.id).update(attempt=0)
+    LiveJob.objects.filter(pk=taken.claim.id).update(token=new_token())
+    assert settled(back) == [State.READY, ResultOutcome.CANCELLED, State.READY, LOST]
+    assert set(LiveJob.objects.values_list("state", "attempt")) == {("ready", 0), ("running", 1)}
+    assert stays.claim.attempt == 1
 
 
 def test_each_outcome_has_its_place() -> None:
