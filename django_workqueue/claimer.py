@@ -93,8 +93,13 @@ class Claimer:
         return claimed
 
     def _guess(self, room: Room, take: Take) -> int:
-        """Claim one job, for which nothing else has to wait, of the queue served last."""
+        """Claim one job, for which nothing else has to wait, of the queue served last.
+
+        Of queues in an order only where that is the first: it may take the only thread for hours.
+        """
         if not self._last_queue or min(room.threads, room.coroutines, room.total) < 1:
+            return 0
+        if self._queues and self._queues[0] != self._last_queue:
             return 0
         jobs = self._claim_queue(self._last_queue, 1, exclude_async=None)
         if jobs:
