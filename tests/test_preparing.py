@@ -58,6 +58,17 @@ def test_an_enqueue_is_prepared_once_a_connection_when_it_has_run_often() -> Non
     assert statements(lambda: enqueue(RUNS_BEFORE + 2)) == expected
 
 
+def test_in_a_transaction_that_django_knows_nothing_of_the_text_is_sent() -> None:
+    # Where the name meant nothing, the error would end what the caller has begun.
+    enqueue(RUNS_BEFORE + 1)
+    with connection.cursor() as cursor:
+        cursor.execute("DEALLOCATE ALL")
+        cursor.execute("BEGIN")
+        assert statements(lambda: enqueue(1)) == ["INSERT"]
+        cursor.execute("COMMIT")
+    assert len(waiting()) == RUNS_BEFORE + 2
+
+
 def test_a_prepared_row_is_as_any_other() -> None:
     enqueue(RUNS_BEFORE + 3)
     first, *others = rows()["live"].values()

@@ -39,8 +39,7 @@ class Preparing(StoreCore):
         self._known: WeakKeyDictionary[Any, dict[str, int | str]] = WeakKeyDictionary()
 
     def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
-        connection = cursor.db
-        if self.prepares and connection.autocommit and not connection.in_atomic_block:
+        if self.prepares and is_alone(cursor.db):
             try:
                 if text := self._prepared(cursor, sql, params):
                     cursor.execute(text, params)
@@ -62,6 +61,12 @@ class Preparing(StoreCore):
                 return ""
             text = known[sql] = prepare(cursor, sql, params) if may_prepare(cursor) else ""
         return text
+
+
+def is_alone(connection: Any) -> bool:
+    """Tell whether a statement is its own transaction: no BEGIN was sent by hand, either."""
+    idle = connection.autocommit and not connection.in_atomic_block
+    return idle and not connection.connection.info.transaction_status
 
 
 def may_prepare(cursor: Any) -> bool:
