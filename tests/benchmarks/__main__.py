@@ -11,6 +11,7 @@ import sys
 from typing import Final
 
 from tests.benchmarks.comparing import Trial, compare
+from tests.benchmarks.drain import references
 from tests.benchmarks.harness import arguments, database, say
 from tests.processes import ROOT
 
@@ -55,7 +56,7 @@ def main() -> None:
         compare([*ours, *peers.get("enqueue", [])], given.single, given.repeat)
         compare([("bare", "enqueue_many"), ("ours", "enqueue_many")], given.jobs, given.repeat)
         drains = ("store_drain", "drain", "drain_without_results", "drain_in_two")
-        ours = [("bare", "drain"), *(("ours", name) for name in drains)]
+        ours = [*references(given.database), *(("ours", name) for name in drains)]
         compare([*ours, *peers.get("drain", [])], given.jobs, given.repeat)
     if given.only_throughput:
         return
