@@ -50,6 +50,10 @@ class DefaultRedis(OwnRedis):
         return []
 
     @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @property
     def pids(self) -> list[int]:
         return [process.pid for process in self._processes]
 
@@ -68,12 +72,16 @@ def server() -> Iterator[DefaultRedis]:
 
 
 @contextlib.contextmanager
-def worker() -> Iterator[int]:
-    """Start a worker; yield its process, which is killed at the end with its children."""
+def worker(folder: Path) -> Iterator[int]:
+    """Start a worker; yield its process, which is killed at the end with its children.
+
+    Its temporary files are in *folder*, since it cannot remove them then.
+    """
     options = ("--loglevel=ERROR", "--without-gossip", "--without-mingle")
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-m", "celery", "-A", __name__, "worker", *options],
         cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(folder)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         start_new_session=True,
@@ -103,7 +111,7 @@ def drain_without_results(count: int) -> Figure:
         for _ in range(count):
             nothing.delay()
         client = Redis.from_url(redis_server.url)
-        with worker() as pid:
+        with worker(redis_server.folder) as pid:
             wait_until(lambda: client.llen(ENDED), "the first task")
             at_server, cpu = cpu_seconds(redis_server.pids), cpu_seconds(session(pid))
             wait_until(lambda: client.llen(ENDED) == count, "the last task")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Final
 
 import asyncpg
@@ -12,7 +11,7 @@ from pgqueuer import PgQueuer, Queries
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.types import QueueExecutionMode
 
-from tests.benchmarks.trials import Figure, cpu_seconds_here
+from tests.benchmarks.trials import Figure, timed
 
 BATCH: Final = 100
 
@@ -39,7 +38,7 @@ async def fill(queries: Any, count: int) -> None:
 def drain_without_results(count: int) -> Figure:
     """Run all jobs; it keeps no results."""
 
-    async def run() -> Figure:
+    async def filled() -> Any:
         driver, queries = await connected()
         await fill(queries, count)
         worker = PgQueuer(driver)
@@ -48,21 +47,23 @@ def drain_without_results(count: int) -> Figure:
             pass
 
         worker.entrypoint("nothing")(nothing)
-        cpu, began = cpu_seconds_here(), time.perf_counter()
-        await worker.run(batch_size=BATCH, mode=QueueExecutionMode.drain)
-        return Figure(count, time.perf_counter() - began, cpu_seconds_here() - cpu)
+        return worker
 
-    return asyncio.run(run())
+    async def run(worker: Any) -> None:
+        await worker.run(batch_size=BATCH, mode=QueueExecutionMode.drain)
+
+    with asyncio.Runner() as runner:
+        worker = runner.run(filled())
+        return timed(count, lambda: runner.run(run(worker)))
 
 
 def enqueue(count: int) -> Figure:
     """Enqueue one job after another."""
 
-    async def run() -> Figure:
-        _, queries = await connected()
-        cpu, began = cpu_seconds_here(), time.perf_counter()
+    async def run(queries: Any) -> None:
         for _ in range(count):
             await queries.enqueue("nothing", None)
-        return Figure(count, time.perf_counter() - began, cpu_seconds_here() - cpu)
 
-    return asyncio.run(run())
+    with asyncio.Runner() as runner:
+        _, queries = runner.run(connected())
+        return timed(count, lambda: runner.run(run(queries)))
