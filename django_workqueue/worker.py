@@ -233,7 +233,9 @@ class Worker:
         claimed = self._claim(room, told=told)
         look_again = min(look_again, max(claimed.again_at - clock.monotonic(), 0.0))
         if claimed.count:
-            return min(self.options.poll_seconds, look_again) if claimed.full else 0.0
+            # The executors of one kind may be busy now, and the others wait for what is due.
+            due = self._claimer.due_seconds or math.inf
+            return min(self.options.poll_seconds, look_again, due) if claimed.full else 0.0
         if self._enough(claimed):
             return 0.0
         return min(self._idle_seconds(room), look_again)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -286,6 +287,15 @@ def test_a_look_that_found_none_of_a_kind_is_not_repeated_at_once(transactional_
         assert known.passed_over_until == 100.0 + kinds.PAUSE_SECONDS
         frozen.advance(kinds.PAUSE_SECONDS)
         assert known.worth("default", True)
+
+
+def test_a_coroutine_is_not_late_because_all_threads_were_just_given_long_jobs(gate: Gate) -> None:
+    enqueue(gate.block, 1)
+    app.asleep.using(run_after=get_store().now() + timedelta(seconds=5)).enqueue(0)
+    made = new_worker(threads=1, poll_seconds=60.0)
+    assert 0 < made._step() <= 5
+    assert running() == 1
+    made._close()
 
 
 # What waits too long
