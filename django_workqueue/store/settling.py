@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import uuid
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import F, QuerySet
+from django.db.models import F, QuerySet, Value
+from django.db.models.functions import Greatest
 
 from ..models import DeadJob, JobFacts, LiveJob, Result
 from ..states import DeathReason, HeldReason, Place, ResultOutcome, State
@@ -15,8 +18,15 @@ from .core import delete_rows, lost, transition
 from .records import Claim, ErrorRecord, Hold, listed, with_error
 
 UNHELD: Final[dict[str, Any]] = {"token": None, "worker_id": None, "lease_expires_at": None}
+REFUNDED: Final = Greatest(F("attempt"), Value(1)) - 1
+"""Not below 0, where somebody edited the row."""
+STRAYS_PER_STATEMENT: Final = 500
 FACT_NAMES: Final = tuple(field.name for field in JobFacts._meta.fields)
 RESULT_FACTS: Final = (*SHARED, "worker_ids")
+
+
+def _by_token(hold: Hold) -> uuid.UUID:
+    return hold[1]
 
 
 class Settling(Acking):
@@ -95,14 +105,17 @@ class Settling(Acking):
         As `release` without a delay. A hold that is missing was asked to be cancelled: `release`
         ends it. One that another claim has by now is returned: nothing is written of it.
         """
-        (token,) = {claim.token for claim in claims}
-        ids = sorted(claim.id for claim in claims)
+        return self._release_holds([claim.hold for claim in claims])[1]
+
+    def _release_holds(self, holds: Sequence[Hold]) -> tuple[int, set[Hold]]:
+        """Do that for *holds* of one token; return how many rows changed, too."""
+        (token,) = {token for _, token in holds}
+        ids = sorted(job_id for job_id, _ in holds)
         self.lock(LiveJob, ids)
         held = self.live().filter(pk__in=ids, token=token, state=State.RUNNING)
         waiting = held.filter(cancel_asked_at__isnull=True)
-        waiting.update(state=State.READY, attempt=F("attempt") - 1, **UNHELD)
-        holds = {claim.hold for claim in claims}
-        return holds - self.still_held(holds)
+        count = waiting.update(state=State.READY, attempt=REFUNDED, **UNHELD)
+        return count, set(holds) - self.still_held(holds)
 
     @transition
     def hold(
@@ -139,17 +152,28 @@ class Settling(Acking):
 
         A claim whose answer was lost: the rows were taken, and nobody works on them.
         """
-        rows = self.live().filter(state=State.RUNNING, worker_id=worker_id).order_by("pk")
-        strays = [job for job in rows if (job.pk, job.token) not in known]
-        return sum(self._release_stray(job, now) for job in strays)
+        rows = self.live().filter(state=State.RUNNING, worker_id=worker_id)
+        found = rows.values_list("pk", "token")
+        strays = {(job_id, token) for job_id, token in found if token} - set(known)
+        count, left = 0, list[Hold]()
+        # What one claim brought in one statement: a worker that died may have had a thousand.
+        for _, of_token in itertools.groupby(sorted(strays, key=_by_token), _by_token):
+            holds = list(of_token)
+            for start in range(0, len(holds), STRAYS_PER_STATEMENT):
+                part = holds[start : start + STRAYS_PER_STATEMENT]
+                changed, gone = transition(Settling._release_holds)(self, part)
+                count += changed
+                left += sorted(set(part) - gone)
+        # A cancel was asked of these, or is.
+        jobs = [self.live().filter(pk=job_id, token=token).first() for job_id, token in left]
+        return count + sum(self._release_stray(job, now) for job in jobs if job is not None)
 
     @transition
     def _release_stray(self, job: LiveJob, now: datetime | None) -> bool:
         self.lock(LiveJob, [job.pk])
         held = self.live().filter(pk=job.pk, token=job.token, state=State.RUNNING)
-        refunded = F("attempt") - 1
         waiting = held.filter(cancel_asked_at__isnull=True)
-        if waiting.update(state=State.READY, attempt=refunded, **UNHELD):
+        if waiting.update(state=State.READY, attempt=REFUNDED, **UNHELD):
             return True
         if not delete_rows(held):
             return False

@@ -8,13 +8,16 @@ from datetime import timedelta
 from typing import Any, Final
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_workqueue.exceptions import LeaseLost
 from django_workqueue.ids import new_token
 from django_workqueue.models import LiveJob
 from django_workqueue.states import DeathReason, HeldReason, Lane
 from django_workqueue.store import BaseStore, Claim
-from tests.factories import NOT_HELD, T0, at, claim, error, running
+from tests import sound
+from tests.factories import NOT_HELD, T0, at, claim, error, new_job, running
 from tests.sound import FACTS, changes, place, row, rows
 
 UNHELD: Final = {"token": None, "worker_id": None, "lease_expires_at": None}
@@ -268,6 +271,21 @@ def test_rows_of_a_worker_that_knows_nothing_of_them_are_given_back(store: BaseS
     assert changes(before[stray.id], row(stray.id)) == {**UNHELD, "state": "ready", "attempt": 0}
     assert (row(known.id), row(other.id)) == (before[known.id], before[other.id])
     assert store.release_strays("w1", {known.hold}) == 0
+
+
+def test_a_thousand_strays_are_given_back_in_a_few_statements(store: BaseStore) -> None:
+    store.insert([new_job() for _ in range(1000)], now=T0)
+    strays = [each for _ in range(2) for each in claim(store, limit=500)]
+    known = strays[700]
+    LiveJob.objects.filter(pk=strays[1].id).update(attempt=0)
+    store.cancel(strays[2].id, now=at(1))
+    sound.forget()
+    with CaptureQueriesContext(connection) as captured:
+        assert store.release_strays("w1", {known.hold}) == 999
+    assert len(captured) <= 40
+    left = LiveJob.objects.values_list("state", "attempt", "token").distinct()
+    assert set(left) == {("ready", 0, None), ("running", 1, known.token)}
+    assert place(strays[2].id) == "finished"
 
 
 def test_a_stray_is_told_by_its_token_not_by_its_id(store: BaseStore) -> None:
