@@ -154,7 +154,9 @@ def unheard_left_out(name: str, level: int = logging.INFO) -> Iterator[None]:
     try:
         yield
     finally:
-        logger.setLevel(logging.NOTSET)
+        # Not what a project has set meanwhile.
+        if logger.level == level + 1:
+            logger.setLevel(logging.NOTSET)
 
 
 def is_heard(logger: logging.Logger | None, level: int) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from django_workqueue import logs
 from django_workqueue.compat import SIGNALS_LOGGER
 from django_workqueue.tuning import COLLECTED_OBJECTS, SWITCH_SECONDS, tuned
 
@@ -41,3 +42,14 @@ def test_what_a_project_has_set_further_stays(interval: float, objects: int) -> 
     former = in_force()
     with tuned():
         assert in_force()[:2] == pytest.approx(former[:2], rel=0.1)
+
+
+def test_a_level_that_the_project_sets_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "is_heard", lambda *args: False)
+    logger = logging.getLogger(SIGNALS_LOGGER)
+    monkeypatch.setattr(logger, "level", logging.NOTSET)
+    with tuned():
+        assert logger.level == logging.INFO + 1
+        logger.setLevel(logging.DEBUG)
+    assert logger.level == logging.DEBUG
+    logger.setLevel(logging.NOTSET)
