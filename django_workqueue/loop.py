@@ -111,6 +111,10 @@ class Loop:
             raise self._failure
         return True
 
+    def join_until(self, ends: float) -> bool:
+        """The same until the monotonic moment *ends*, which several may share."""
+        return self.join(max(ends - clock.monotonic(), 0.0))
+
     @property
     def failed(self) -> bool:
         """Whether the thread was ended by an error: nothing it was there for happens any more."""

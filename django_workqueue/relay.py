@@ -71,15 +71,15 @@ class Relay:
         for thread in self._threads:
             thread.loop.stop()
 
-    def close(self, timeout: float) -> None:
-        """Wait at most *timeout* seconds for each thread; leases are extended until then."""
+    def close(self, ends: float) -> None:
+        """Wait for the threads until the moment *ends* (monotonic); leases are extended so long."""
         self.stop()
         for thread in self._threads:
-            thread.loop.join(timeout)
+            thread.loop.join_until(ends)
         for helper in self.helpers:
             helper.stop()
         for helper in self.helpers:
-            helper.join(timeout)
+            helper.join_until(ends)
 
     def in_flight(self) -> list[Job]:
         with self._lock:
@@ -200,9 +200,9 @@ class Relays:
         for relay in self._relays:
             relay.stop()
 
-    def close(self, timeout: float) -> None:
+    def close(self, ends: float) -> None:
         for relay in self._relays:
-            relay.close(timeout)
+            relay.close(ends)
 
     def in_flight(self) -> list[Job]:
         return [job for relay in self._relays for job in relay.in_flight()]

@@ -45,7 +45,7 @@ ASYNC_TASKS = 100
 CUT_DELAY_SECONDS = 1.0
 # What coroutines get to end once they were cancelled, because the grace of a stop is over.
 INTERRUPT_SECONDS = 0.5
-# How long a worker that ends waits for each of the threads that extend and sweep.
+# How long a worker that ends waits for the threads that extend, sweep and relay.
 HELPER_SECONDS = 5.0
 # How often, and how long apart, a worker that ends tries to reach the database.
 LAST_TRIES = 3
@@ -197,11 +197,12 @@ class Worker:
             helper.stop()
         ended = not self._ending.bodies_run
         # Bodies that still run end with the process, which must be before their jobs are due again.
-        timeout = HELPER_SECONDS if ended else CUT_DELAY_SECONDS / 4
+        seconds = HELPER_SECONDS if ended else CUT_DELAY_SECONDS / 2
         executors_ended = self._executors.stop(self.options.grace_seconds if ended else 0.0)
-        self._relays.close(timeout)
+        ends = clock.monotonic() + seconds
+        self._relays.close(ends)
         for helper in self._helpers:
-            helper.join(timeout=timeout)
+            helper.join_until(ends)
         # A body that still runs would wake through a descriptor that may be another file's by then.
         if ended and executors_ended:
             self._closed = True

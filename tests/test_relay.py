@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
+from django_workqueue import clock
 from django_workqueue.exceptions import LeaseLost, Retry, Snooze, Terminal
 from django_workqueue.models import DeadJob, LiveJob, OutboxKey, Result
 from django_workqueue.outbox import Message
@@ -363,7 +364,7 @@ def test_a_stop_lets_the_delivery_end_and_gives_the_rest_back_uncharged() -> Non
     assert begun.wait(20)
     relays.stop()
     go_on.set()
-    relays.close(20)
+    relays.close(clock.monotonic() + 20)
     assert Result.objects.count() == 1
     assert [(job.state, job.attempt) for job in LiveJob.objects.all()] == [("ready", 0)] * 2
 

@@ -489,8 +489,10 @@ def test_a_worker_that_cut_jobs_short_is_gone_before_they_are_due_again(
         worker.stop(2)
 
     assert ended == [Ended.CUT]
-    assert len(waited) == 2
-    assert sum(waited) < CUT_DELAY_SECONDS
+    # However many threads there are, all share one moment until which they are waited for.
+    assert len(set(waited)) == len(waited) >= 2
+    assert waited == sorted(waited, reverse=True)
+    assert waited[0] < CUT_DELAY_SECONDS
 
 
 def test_the_grace_begins_with_the_signal_not_with_the_last_of_max_jobs(gate: Gate) -> None:
@@ -572,18 +574,20 @@ def test_when_its_task_appears_a_held_job_runs_with_its_full_budget(
     assert fence == 1
 
 
-@pytest.mark.parametrize(("seconds", "held"), [(60.0, 1), (0.0, 3)])
+@pytest.mark.parametrize(("seconds", "all_held"), [(60.0, False), (0.0, True)])
 def test_jobs_of_a_task_found_unknown_are_left_to_other_workers_and_held_after_a_while(
-    seconds: float, held: int, forgotten: Any, monkeypatch: pytest.MonkeyPatch
+    *, seconds: float, all_held: bool, forgotten: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("django_workqueue.claimer.UNKNOWN_SECONDS", seconds)
     monkeypatch.setattr("django_workqueue.claimer.UNHOLD_SECONDS", 0.0)
-    app.note.enqueue_many([(("file", "ran"), {})] * 3)
+    app.note.enqueue_many([(("file", "ran"), {})] * 9)
 
     jobs.drain()
 
-    # Held jobs are counted as unknown, and no claim steps over them.
-    assert LiveJob.objects.filter(state=State.HELD, unknown_since__isnull=False).count() == held
+    # Held jobs are counted as unknown, and no claim steps over them. A second one may be claimed
+    # before it is known of the first.
+    held = LiveJob.objects.filter(state=State.HELD, unknown_since__isnull=False).count()
+    assert held == 9 if all_held else 1 <= held <= 2
 
 
 @pytest.mark.parametrize("bad", ["task", "arguments"])
