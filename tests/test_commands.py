@@ -461,7 +461,9 @@ def test_many_killed_workers_leave_nothing_running(notes: Path, tmp_path: Path) 
 @real
 def test_workers_side_by_side_run_each_job_once(notes: Path) -> None:
     with worker() as one, worker() as two:
-        app.note.enqueue_many([((str(notes), str(number)), {}) for number in range(100)])
+        # Of some length: one worker would claim all that are done at once ahead.
+        calls: Any = [((str(notes), str(number), 0.05), {}) for number in range(100)]
+        app.start_and_end.enqueue_many(calls)
         wait_until(lambda: Result.objects.count() == 100)
         for process in (one, two):
             process.send(signal.SIGTERM)
@@ -470,7 +472,8 @@ def test_workers_side_by_side_run_each_job_once(notes: Path) -> None:
             assert "locked" not in process.output
             assert "IntegrityError" not in process.output
 
-    assert sorted(lines(notes), key=int) == [str(number) for number in range(100)]
+    expected = [f"{part} {number}" for number in range(100) for part in ("start", "end")]
+    assert sorted(lines(notes)) == sorted(expected)
     assert set(Result.objects.values_list("attempts", flat=True)) == {1}
 
 

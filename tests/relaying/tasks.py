@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from typing import Any
 
 from django.conf import settings as project
-from django.contrib.auth.models import Group
 
 from django_workqueue import outbox
 from django_workqueue.outbox import Message
 from django_workqueue.tasks import task
 from tests.app.files import append
+from tests.relaying import looking  # noqa: F401  # for workers, which discover modules named so
 
 settings: Any = project
 """With the names of tests.relaying.settings, which no other process has."""
@@ -33,11 +32,3 @@ def storm(message: Message) -> None:
 @task
 def arrived(name: str) -> None:
     append(settings.DELIVERIES, f"{name} - {os.getpid()}")
-
-
-@task
-def look_for(name: str, using: str | None) -> None:
-    """Write whether a row is there, and when; *using* None: where a router finds it."""
-    rows = Group.objects if using is None else Group.objects.using(using)
-    found = "found" if rows.filter(name=name).exists() else "missing"
-    append(settings.DELIVERIES, f"{name} {found} {time.monotonic()}")

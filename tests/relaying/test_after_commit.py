@@ -24,7 +24,7 @@ from django_workqueue.models import LiveJob
 from tests.jobs import workqueue
 from tests.processes import SETTINGS, UP, Process, lines, wait_until
 from tests.relaying import storms
-from tests.relaying.tasks import look_for
+from tests.relaying.looking import look_for
 
 OPEN_SECONDS = 2.0
 ROUTER = "tests.relaying.routers.DataInOther"
