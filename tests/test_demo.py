@@ -97,7 +97,11 @@ def test_worker_that_ends_by_itself_fails_the_demonstration(shop: Shop) -> None:
 
 
 def test_admin_is_served_until_interrupted(shop: Shop) -> None:
-    code = "import sys, demo; demo.show_admin(demo.Path(sys.executable))"
+    # SIGINT is ignored in what a shell runs beside itself, and in all that comes of it.
+    code = (
+        "import signal, sys, demo; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "demo.show_admin(demo.Path(sys.executable))"
+    )
     with subprocess.Popen(
         [HERE, "-c", code],
         cwd=ROOT,
