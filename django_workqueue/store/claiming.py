@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -144,16 +145,16 @@ class Claiming(Looking, Keeping):
 
     def _loaded(self, rows: Iterable[Sequence[Any]]) -> Iterator[list[Any]]:
         """Yield rows of CLAIM_COLUMNS with values of a Claim's types."""
-        loads = self.claim_loads()
         for row in rows:
             values = list(row)
-            for place, load in loads:
+            for place, load in self._loads:
                 if (value := values[place]) is not None:
                     values[place] = load(value)
             yield values
 
-    def claim_loads(self) -> list[tuple[int, Callable[[Any], Any]]]:
-        """Return what makes a value of a driver one of a Claim, by the place of its column."""
+    @functools.cached_property
+    def _loads(self) -> list[tuple[int, Callable[[Any], Any]]]:
+        """What makes a value of a driver one of a Claim, by the place of its column."""
         loads: dict[str, Callable[[Any], Any]] = dict.fromkeys(MOMENT_COLUMNS, from_database)
         loads |= dict.fromkeys(FLAG_COLUMNS, bool)
         loads["id"] = self.load_uuid
