@@ -77,6 +77,14 @@ def measure(kind: str, rows: int) -> tuple[float, float]:
 
 def claim_pass(store: BaseStore) -> float:
     """Enqueue ten jobs, and return how long it takes to find and claim them."""
+    took, claims = timed_claim(store, 10)
+    assert len(claims) == 10
+    settle(store, claims)
+    return took
+
+
+def timed_claim(store: BaseStore, limit: int) -> tuple[float, list[Claim]]:
+    """Enqueue ten jobs; return the seconds it takes to find and claim up to *limit*, and them."""
     from django_workqueue.states import Lane
 
     store.insert([job(queue_name=DUE) for _ in range(10)])
@@ -84,11 +92,8 @@ def claim_pass(store: BaseStore) -> float:
     if store.seconds_to_due() == 0.0:
         store.promote()
     assert DUE in store.ready_queues(Lane.TASK)
-    claims = claim(store, DUE, 10)
-    took = time.perf_counter() - began
-    assert len(claims) == 10
-    settle(store, claims)
-    return took
+    claims = claim(store, DUE, limit)
+    return time.perf_counter() - began, claims
 
 
 def hold_snapshot(seconds: float, rate: int = 200) -> None:
@@ -129,16 +134,10 @@ def hold_snapshot(seconds: float, rate: int = 200) -> None:
 
 def snapshot_pass(store: BaseStore) -> float:
     """Enqueue ten jobs and take them through each end; return how long the claim pass took."""
-    from django_workqueue.states import DeathReason, HeldReason, Lane
+    from django_workqueue.states import DeathReason, HeldReason
     from tests.factories import error
 
-    store.insert([job(queue_name=DUE) for _ in range(10)])
-    began = time.perf_counter()
-    if store.seconds_to_due() == 0.0:
-        store.promote()
-    assert DUE in store.ready_queues(Lane.TASK)
-    claims = claim(store, DUE, 20)
-    took = time.perf_counter() - began
+    took, claims = timed_claim(store, 20)
     fresh = [each for each in claims if each.attempt == 1 and not each.unknown_since]
     if fresh:
         retried, released, held, buried, *rest = fresh
