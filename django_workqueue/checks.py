@@ -6,6 +6,7 @@ Only `check_server` asks a database anything, and only for the aliases that ``ch
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ IDS: Final = {
     "workqueue.E008": "The queue's database server lacks `SKIP LOCKED`.",
     "workqueue.E009": "A schedule that code declares is refused.",
     "workqueue.E010": "`OUTBOX_DATABASES` names a database that cannot have the tables.",
+    "workqueue.E011": "`OPTIONS` of the queue's backend in `TASKS` has keys.",
     "workqueue.W001": "No alias in `TASKS` uses the queue's backend.",
     "workqueue.W002": "The queue's SQLite database is used with deferred transactions.",
     "workqueue.W003": "Django is below 6.0 and `django_tasks` is not in `INSTALLED_APPS`.",
@@ -68,6 +70,7 @@ def register() -> None:
         check_settings,
         check_tasks_api,
         check_tasks,
+        check_options,
         check_store,
         check_transactions,
         check_schedules,
@@ -121,6 +124,28 @@ def check_tasks(**kwargs: Any) -> Messages:
         "uses queues or locks can silence this."
     )
     return [checks.Warning(message, hint=hint, id="workqueue.W001")]
+
+
+def check_options(**kwargs: Any) -> Messages:
+    """Refuse OPTIONS of the queue's backend: none has a meaning, so one that is there has none."""
+    try:
+        from .compat import task_backends
+    except ImproperlyConfigured:
+        return []  # E005
+    return [
+        _with_options(alias, params["OPTIONS"])
+        for alias, params in task_backends.settings.items()
+        if params.get("OPTIONS") and _is_ours(params.get("BACKEND"))
+    ]
+
+
+def _with_options(alias: str, options: Any) -> checks.CheckMessage:
+    message = f'TASKS["{alias}"]["OPTIONS"] must be empty, got {options!r:.80}.'
+    names = [str(name).upper() for name in options]
+    near = {near for name in names for near in difflib.get_close_matches(name, conf.KEYS, n=1)}
+    meant = f" Did you mean {', '.join(sorted(near))} there?" if near else ""
+    hint = f"The queue's settings are those of WORKQUEUE, one for all its tasks.{meant}"
+    return checks.Error(message, hint=hint, id="workqueue.E011")
 
 
 def check_store(**kwargs: Any) -> Messages:

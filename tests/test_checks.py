@@ -29,6 +29,7 @@ ALL = (
     checks.check_settings,
     checks.check_tasks_api,
     checks.check_tasks,
+    checks.check_options,
     checks.check_store,
     checks.check_transactions,
     checks.check_outbox,
@@ -202,6 +203,24 @@ def test_one_alias_with_the_queues_backend_or_a_subclass_is_enough(path: str) ->
         assert checks.check_tasks() == []
 
 
+def test_options_of_the_queues_backend_are_an_error_that_names_the_setting_meant() -> None:
+    ours = {"BACKEND": checks.BACKEND}
+    aliases = {
+        "default": {**ours, "OPTIONS": {"max_atempts": 5}},
+        "plain": {**ours, "OPTIONS": {}},
+        "other": {"BACKEND": DUMMY, "OPTIONS": {"any": 1}},
+    }
+    with override_settings(TASKS=aliases):
+        assert shown(checks.check_options()) == [
+            (
+                "workqueue.E011",
+                'TASKS["default"]["OPTIONS"] must be empty, got {\'max_atempts\': 5}.',
+                "The queue's settings are those of WORKQUEUE, one for all its tasks. "
+                "Did you mean MAX_ATTEMPTS there?",
+            )
+        ]
+
+
 @pytest.mark.parametrize("path", ["no.such.Backend", f"{__name__}.DUMMY", ""])
 def test_a_backend_that_is_no_class_is_not_the_queues(path: str) -> None:
     with override_settings(TASKS={"default": {"BACKEND": path}}):
@@ -242,6 +261,7 @@ def test_a_backport_that_is_not_installed_is_an_error_that_names_the_extra(
 
 def test_a_database_without_a_store_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(connections["default"]), "vendor", "oracle")
+    monkeypatch.setitem(connections.settings["default"], "ENGINE", "of.oracle")
 
     (message,) = checks.check_store()
 
