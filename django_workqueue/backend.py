@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.checks import CheckMessage
 
-from . import registry
+from . import conf, registry
 from .compat import (
     BaseTaskBackend,
     InvalidTask,
@@ -43,7 +43,7 @@ class WorkQueueBackend(BaseTaskBackend):
         Raises ArgumentsError for a call that does not fit the task's signature and PayloadError
         for arguments that JSON lacks, both before any SQL.
         """
-        from . import calls, conf, enqueueing
+        from . import calls, enqueueing
 
         ours, settings = self._ours(task), conf.current()
         job = calls.new_job(ours, args, kwargs, settings)
@@ -58,7 +58,7 @@ class WorkQueueBackend(BaseTaskBackend):
         Where that is not the queue's database, a relay moves the job there after the commit,
         under the id that the result has.
         """
-        from . import calls, conf, moving
+        from . import calls, moving
         from .store import queue_alias
 
         if alias == queue_alias():
@@ -72,7 +72,7 @@ class WorkQueueBackend(BaseTaskBackend):
     ) -> list[TaskResult[..., Any]]:
         """Write one job for each ``(args, kwargs)``, all or none; return results in order."""
         from . import calls as as_jobs
-        from . import conf, enqueueing
+        from . import enqueueing
 
         ours, settings = self._ours(task), conf.current()
         jobs = as_jobs.new_jobs(ours, calls, settings)

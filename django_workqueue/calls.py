@@ -122,7 +122,7 @@ def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult[
     """Return the TaskResult of a job that was just written. Its arguments are what the task gets:
     tuples arrive as lists, keys as strings.
     """
-    args, kwargs = payload.decode_call(job.payload)
+    call = payload.decode(job.payload)
     return TaskResult(
         task=task,
         id=str(job.id),
@@ -131,8 +131,8 @@ def ready_result(task: WorkQueueTask, job: NewJob, row: Inserted) -> TaskResult[
         started_at=None,
         finished_at=None,
         last_attempted_at=None,
-        args=args,
-        kwargs=kwargs,
+        args=call["args"],
+        kwargs=call["kwargs"],
         backend=task.backend,
         errors=[],
         worker_ids=[],

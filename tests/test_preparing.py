@@ -16,7 +16,7 @@ from django_workqueue.ids import new_token
 from django_workqueue.models import LiveJob
 from django_workqueue.states import Lane
 from django_workqueue.store import Claim, get_store
-from django_workqueue.store.preparing import RUNS_BEFORE, Preparing
+from django_workqueue.store.preparing import PREPARED_WITH_CONSTANTS, RUNS_BEFORE, Preparing
 from tests.app import tasks as app
 from tests.sound import rows
 
@@ -30,6 +30,8 @@ def new_connection() -> Iterator[Preparing]:
     connection.close()
     store = get_store()
     assert isinstance(store, Preparing)
+    # A test before may have had it refused.
+    store.prepares = True
     yield store
     store.prepares = True
     connection.close()
@@ -90,6 +92,37 @@ def test_every_option_is_stored_as_given() -> None:
         own = {"unique_key", "unique_hash", "expires_at"}
         assert {name for name in first if first[name] != other[name]} <= OWN | own
         assert (other["expires_at"] - other["enqueued_at"]).total_seconds() == 60
+
+
+def test_what_is_the_same_in_all_calls_of_a_task_is_no_parameter() -> None:
+    for queue_name in ("default", "other"):
+        often = app.echo.using(queue_name=queue_name)
+        for number in range(RUNS_BEFORE + 1):
+            often.enqueue(number)
+    with CaptureQueriesContext(connection) as captured:
+        app.echo.enqueue("a")
+        app.echo.using(queue_name="other").enqueue("b")
+    for each in captured:
+        assert each["sql"].startswith("EXECUTE")
+        assert each["sql"].count(", ") == 1, each["sql"]
+    stored = [row for row in rows()["live"].values() if row["queue_name"] == "other"]
+    assert [row["payload"]["args"] for row in stored] == [
+        *([number] for number in range(RUNS_BEFORE + 1)),
+        ["b"],
+    ]
+
+
+def test_of_very_many_tasks_those_that_are_too_many_share_one_statement(
+    new_connection: Preparing,
+) -> None:
+    """The server keeps each in memory, for each connection."""
+    for number in range(PREPARED_WITH_CONSTANTS + RUNS_BEFORE + 2):
+        app.echo.using(queue_name=f"queue {number}").enqueue(number)
+    last = app.echo.using(queue_name="one more")
+    assert statements(lambda: last.enqueue("last")) == ["EXECUTE"]
+    assert waiting()[-1] == "last"
+    known = new_connection._known[connection.connection]
+    assert len(known) == PREPARED_WITH_CONSTANTS + 1
 
 
 def test_a_taken_key_is_found_by_a_prepared_statement_too() -> None:

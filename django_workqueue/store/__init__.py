@@ -66,17 +66,18 @@ def get_store(alias: str | None = None) -> BaseStore:
     """
     if alias is None:
         alias = queue_alias()
-    vendor = connections[alias].vendor
-    try:
-        return _store(vendor, alias)
-    except KeyError:
-        raise UnsupportedDatabase(
-            f"The queue's database must be one of {', '.join(sorted(STORES))}, got {vendor!r} "
-            f"for the alias {alias!r}. Name another alias in WORKQUEUE['DATABASE']."
-        ) from None
+    # By the setting, which costs less to look at than this thread's connection.
+    engine = connections.settings.get(alias, {}).get("ENGINE")
+    return _store(engine, alias)
 
 
 @functools.lru_cache
-def _store(vendor: str, alias: str) -> BaseStore:
+def _store(engine: str | None, alias: str) -> BaseStore:
     """Return the one store of an alias, which keeps the texts of its statements."""
+    vendor = connections[alias].vendor
+    if vendor not in STORES:
+        raise UnsupportedDatabase(
+            f"The queue's database must be one of {', '.join(sorted(STORES))}, got {vendor!r} "
+            f"for the alias {alias!r}. Name another alias in WORKQUEUE['DATABASE']."
+        )
     return STORES[vendor](alias)

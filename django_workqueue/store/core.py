@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
@@ -173,8 +173,13 @@ class StoreCore:
     def load_uuid(self, value: Any) -> uuid.UUID:
         return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
 
-    def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
-        """Run *sql*, a short statement that runs often; each of its parameters has a name."""
+    def execute(
+        self, cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str] = ()
+    ) -> None:
+        """Run *sql*, a short statement that runs often; each of its parameters has a name.
+
+        *constants* names those that are the same in most calls.
+        """
         cursor.execute(sql, params)
 
     # Rows

@@ -64,6 +64,9 @@ PLAIN: Final[dict[str, Any]] = {
     "expires": None,
 }
 """What most jobs have: it stands in the statement's text, where a parameter would cost more."""
+PLAINS: Final = tuple(PLAIN.get(name, ...) for name in NAMES)
+OF_A_TASK: Final = ("queue_name", "task", "backend", "max_attempts", "result_ttl")
+"""What is the same in most calls of a task, and has no value that most jobs have."""
 CONSTANTS: Final = {
     "suspect": "FALSE",
     "attempt": "0",
@@ -144,29 +147,22 @@ class Inserting(Columns):
     ) -> list[Inserted]:
         """Write *jobs*; return those written, in any order where one has a unique key."""
         now_sql, params = self.named_now_sql(now)
-        columns = dict(zip(NAMES, zip(*map(self._row, jobs), strict=True), strict=True))
-        # What all rows of the statement share is said once.
-        shared: dict[str, Any] = {}
-        differing: dict[str, Sequence[Any]] = {}
-        many = len(jobs) > 1
-        for name, values in columns.items():
-            if many and (name == "id" or values.count(values[0]) < len(jobs)):
-                differing[name] = values
-            elif name not in PLAIN or values[0] != PLAIN[name]:
-                shared[name] = values[0]
+        rows = list(map(self._row, jobs))
+        differing, shared = parted(rows)
         if differing:
             params |= self.given_params(differing)
         sql = self._insert_sql(now_sql, tuple(differing), tuple(shared))
-        keyed = columns["unique_hash"].count(None) < len(jobs)
+        keyed = "unique_hash" in shared or "unique_hash" in differing
         returned = self._written_sql(keyed=keyed)
-        rows = self.insert_rows(sql, params | shared, returned, columns["id"], wake=wake)
+        ids = [row[0] for row in rows]
+        found = self.insert_rows(sql, params | shared, returned, ids, wake=wake)
         if keyed:
             # MariaDB returns, for a key that is taken, the row of its holder.
             own = {job.id for job in jobs}
-            written = [Inserted(self.load_uuid(row[1]), moment_of(row)) for row in rows]
+            written = [Inserted(self.load_uuid(row[1]), moment_of(row)) for row in found]
             return [row for row in written if row.id in own]
         # Without a conflict to give way to, all are written or none, at one moment.
-        enqueued_at = moment_of(rows[0])
+        enqueued_at = moment_of(found[0])
         return [Inserted(job.id, enqueued_at) for job in jobs]
 
     @compiled
@@ -209,7 +205,8 @@ class Inserting(Columns):
         With *wake* it wakes waiting workers too, where the database can.
         """
         with self.connection.cursor() as cursor:
-            self.execute(cursor, f"{sql} RETURNING {columns}", params)
+            constants = OF_A_TASK if len(ids) == 1 else ()
+            self.execute(cursor, f"{sql} RETURNING {columns}", params, constants)
             return list(cursor.fetchall())
 
     def _row(self, job: NewJob) -> tuple[Any, ...]:
@@ -248,6 +245,28 @@ class Inserting(Columns):
     def on_conflict_sql(self) -> str:
         unique_hash = self.quote("unique_hash")
         return f"ON CONFLICT ({unique_hash}) WHERE {unique_hash} IS NOT NULL DO NOTHING"
+
+
+def parted(
+    rows: Sequence[tuple[Any, ...]],
+) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
+    """Return the columns in which *rows* differ, and the values of the rest that are not plain.
+
+    What all rows of a statement share is said once.
+    """
+    differing: dict[str, Sequence[Any]] = {}
+    if len(rows) > 1:
+        columns = zip(NAMES, zip(*rows, strict=True), strict=True)
+        differing = {
+            name: values
+            for name, values in columns
+            if name == "id" or values.count(values[0]) < len(rows)
+        }
+    first = zip(NAMES, PLAINS, rows[0], strict=True)
+    shared = {
+        name: value for name, plain, value in first if value != plain and name not in differing
+    }
+    return differing, shared
 
 
 def literal(value: Any) -> str:

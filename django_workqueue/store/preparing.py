@@ -6,13 +6,15 @@ it. So nothing is prepared where a pooler is seen; and one that is not seen does
 
 - a name is the hash of its text, and means that text on whatever connection;
 - only in autocommit: where a name means nothing, nothing was written, and the text itself follows.
+
+What is the same in most calls stands in the prepared text: each parameter costs both sides.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
@@ -25,6 +27,9 @@ logger = logging.getLogger("django_workqueue.store")
 RUNS_BEFORE: Final = 5
 """A connection that lives for one request (CONN_MAX_AGE = 0) would lose by it."""
 
+PREPARED_WITH_CONSTANTS: Final = 32
+"""Statements of a connection with constants in their texts, each of which the server keeps."""
+
 REFUSED: Final = frozenset({"0A", "26", "42"})
 """Classes of SQLSTATE: its columns have changed; no statement has that name; one has it already."""
 
@@ -36,12 +41,14 @@ class Preparing(StoreCore):
         super().__init__(alias)
         self.prepares = True
         # Of each of the driver's connections, by text: the runs so far, then what executes it.
-        self._known: WeakKeyDictionary[Any, dict[str, int | str]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Any, dict[Any, int | str]] = WeakKeyDictionary()
 
-    def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
+    def execute(
+        self, cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str] = ()
+    ) -> None:
         if self.prepares and is_alone(cursor.db):
             try:
-                if text := self._prepared(cursor, sql, params):
+                if text := self._prepared(cursor, sql, params, constants):
                     cursor.execute(text, params)
                     return
             except DatabaseError as error:
@@ -51,22 +58,32 @@ class Preparing(StoreCore):
                 self.prepares = False
         cursor.execute(sql, params)
 
-    def _prepared(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> str:
+    def _prepared(
+        self, cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str]
+    ) -> str:
         """Return what executes *sql* as prepared; nothing until it has run often enough."""
         known = self._known.setdefault(cursor.db.connection, {})
-        text = known.get(sql, 0)
-        if isinstance(text, int):
-            if text < RUNS_BEFORE:
-                known[sql] = text + 1
+        key = (sql, *(params[name] for name in constants))
+        text = known.get(key)
+        if text is None and constants and len(known) >= PREPARED_WITH_CONSTANTS:
+            return self._prepared(cursor, sql, params, ())
+        if not isinstance(text, str):
+            runs = text or 0
+            if runs < RUNS_BEFORE:
+                known[key] = runs + 1
                 return ""
-            text = known[sql] = prepare(cursor, sql, params) if may_prepare(cursor) else ""
+            may = may_prepare(cursor)
+            text = known[key] = prepare(cursor, sql, params, constants) if may else ""
         return text
 
 
 def is_alone(connection: Any) -> bool:
     """Tell whether a statement is its own transaction: no BEGIN was sent by hand, either."""
-    idle = connection.autocommit and not connection.in_atomic_block
-    return idle and not connection.connection.info.transaction_status
+    if connection.in_atomic_block or not connection.autocommit:
+        return False
+    driver = connection.connection
+    # Psycopg's info makes an object for the connection and one for the status.
+    return not (getattr(driver, "pgconn", None) or driver.info).transaction_status
 
 
 def may_prepare(cursor: Any) -> bool:
@@ -86,9 +103,12 @@ def may_prepare(cursor: Any) -> bool:
     return bool(cursor.fetchone()[0] == connection.connection.info.backend_pid)
 
 
-def prepare(cursor: Any, sql: str, params: Mapping[str, Any]) -> str:
+def prepare(cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str]) -> str:
     """Prepare *sql* on the connection of *cursor*; return what executes it."""
-    name = f"workqueue_{hashlib.sha256(sql.encode()).hexdigest()[:32]}"
-    numbered = sql % {each: f"${number}" for number, each in enumerate(params, start=1)}
-    cursor.execute(f"PREPARE {name} AS {numbered}")
-    return f"EXECUTE {name} ({', '.join(f'%({each})s' for each in params)})"
+    given = [name for name in params if name not in constants]
+    numbered = {name: f"${number}" for number, name in enumerate(given, start=1)}
+    quoted = {name: cursor.db.ops.compose_sql("%s", [params[name]]) for name in constants}
+    text = sql % (numbered | quoted)
+    name = f"workqueue_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    cursor.execute(f"PREPARE {name} AS {text}")
+    return f"EXECUTE {name} ({', '.join(f'%({each})s' for each in given)})"
