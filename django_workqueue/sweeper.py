@@ -15,7 +15,7 @@ from . import clock, conf, moving
 from .extender import DATABASE_FAULTS
 from .loop import Loop
 from .store import BaseStore, Swept, queue_alias
-from .store.sweeping import SWEEP_BATCH
+from .store.burying import SWEEP_BATCH
 
 logger = logging.getLogger("django_workqueue.sweeper")
 

@@ -15,7 +15,7 @@ from django_workqueue.exceptions import NotInTransaction, PayloadError
 from django_workqueue.models import LiveJob, OutboxKey, Seen
 from django_workqueue.outbox import Message
 from django_workqueue.store import Ack, BaseStore, get_store
-from django_workqueue.store.sweeping import SEEN_MARGIN_SECONDS
+from django_workqueue.store.purging import SEEN_MARGIN_SECONDS
 from tests import jobs
 from tests.outboxes import claim
 from tests.threads import together

@@ -43,7 +43,7 @@ def test_g6_a_job_that_kills_its_workers_is_claimed_max_attempts_times(
 def test_g6_control_without_the_budget_it_goes_on_for_ever(store: BaseStore) -> None:
     factories.insert(store, max_attempts=3)
     unbounded = mock.patch.object(BaseStore, "_claimable", claimable_without_budget)
-    undying = mock.patch("django_workqueue.store.sweeping.death_of_lapsed", return_value=None)
+    undying = mock.patch("django_workqueue.store.reclaiming.death_of_lapsed", return_value=None)
     with unbounded, undying:
         assert lapse(store, 10) == 10
 
