@@ -11,6 +11,7 @@ from django_workqueue import __version__, conf, registry, scheduler, schedules
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.scheduler import Scheduler, TickReport
 from django_workqueue.store import BaseStore
+from django_workqueue.vanishing import noticed
 
 from ..base import WorkQueueCommand, schedules_refused
 from ..stops import Stops
@@ -41,7 +42,7 @@ class Command(WorkQueueCommand):
             return
         stops = Stops()
         # From the beginning: process 1 of a container dies of no signal that it does not handle.
-        with stop_on_signals(stops.note):
+        with stop_on_signals(stops.note), noticed(conf.current().lease_seconds):
             found = self.wait_for_store(stops, self._waits, lambda store: store)
             if found is None:
                 return

@@ -20,6 +20,7 @@ from django_workqueue.relay import relayed_aliases
 from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
 from django_workqueue.tuning import tuned
+from django_workqueue.vanishing import noticed
 from django_workqueue.worker import ASYNC_TASKS, Options, Parent, Worker
 
 from ..base import USAGE, WorkQueueCommand, schedules_refused
@@ -106,7 +107,11 @@ class Command(WorkQueueCommand):
         )
         self._stops = Stops()
         # From the beginning: process 1 of a container dies of no signal that it does not handle.
-        with stop_on_signals(self._stops.note), self._teller.telling():
+        with (
+            stop_on_signals(self._stops.note),
+            self._teller.telling(),
+            noticed(options.lease_seconds),
+        ):
             self._run(options, given["processes"], with_scheduler=given["with_scheduler"])
 
     def _run(self, options: Options, processes: int | None, *, with_scheduler: bool) -> None:
