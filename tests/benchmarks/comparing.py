@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from tests.benchmarks import trials
 from tests.benchmarks.harness import say
 from tests.benchmarks.peers import PEERS
-from tests.benchmarks.peers import PYTHON as PEERS_PYTHON
 from tests.benchmarks.trials import Figure
 
 MAX_REPEAT = 7
@@ -25,7 +24,7 @@ def compare(wanted: Sequence[Trial], count: int, repeat: int) -> dict[Trial, flo
     The first is the reference of the ratios. While any spread is over 20 %, all go again. Peers
     that are not there are named and left out; what is asked of a slow one is said beside its rate.
     """
-    wanted = [each for each in wanted if _is_there(each[0])]
+    wanted = [each for each in wanted if is_there(each[0])]
     found: dict[Trial, list[Figure]] = {each: [] for each in wanted}
     rounds = 0
     while rounds < repeat or (rounds < MAX_REPEAT and _is_wide(found)):
@@ -46,7 +45,7 @@ def compare(wanted: Sequence[Trial], count: int, repeat: int) -> dict[Trial, flo
 
 
 @functools.cache
-def _is_there(contestant: str) -> bool:
+def is_there(contestant: str) -> bool:
     """Tell whether a contestant can be measured; say once a peer's version, or why not."""
     if contestant not in PEERS:
         return True
@@ -59,9 +58,8 @@ def _is_there(contestant: str) -> bool:
 
 
 def _measured(trial: Trial, count: int) -> Figure:
-    if peer := PEERS.get(trial[0]):
-        return trials.run(*trial, peer.bounded(count), python=PEERS_PYTHON)
-    return trials.run(*trial, count)
+    peer = PEERS.get(trial[0])
+    return trials.run(Figure, *trial, count if peer is None else peer.bounded(count))
 
 
 def _is_wide(found: dict[Trial, list[Figure]]) -> bool:

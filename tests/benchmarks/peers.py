@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,6 +57,11 @@ PEERS: Final = {
     "procrastinate": Peer("procrastinate", 1_000),
 }
 """By the name of their module in contestants."""
+
+
+def python_of(contestant: str) -> str:
+    """Return the Python that runs a trial of it."""
+    return PYTHON if contestant in PEERS else sys.executable
 
 
 @functools.cache

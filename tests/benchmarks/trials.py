@@ -16,9 +16,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import TypeVar
 
 from tests.benchmarks.harness import cpu_seconds, server_pids
+from tests.benchmarks.peers import python_of
 from tests.processes import ROOT
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +57,10 @@ def cpu_seconds_here() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(contestant: str, measure: str, count: int, *, python: str = sys.executable) -> Figure:
-    """Run one trial in a process of *python*; return its figure."""
+def run(kind: type[Found], contestant: str, measure: str, *given: float | str) -> Found:
+    """Run one trial in a process of its own; return what it found, which is of that *kind*."""
     done = subprocess.run(
-        [python, "-m", __name__, contestant, measure, str(count)],
+        [python_of(contestant), "-m", __name__, contestant, measure, *map(json.dumps, given)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdin=subprocess.DEVNULL,
@@ -67,18 +71,18 @@ def run(contestant: str, measure: str, count: int, *, python: str = sys.executab
     )
     if done.returncode:
         raise RuntimeError(f"the trial {contestant} {measure} must end with 0: {done.stdout}")
-    return Figure(**json.loads(done.stdout.splitlines()[-1]))
+    return kind(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("contestant", help="a module of tests.benchmarks.contestants")
-    parser.add_argument("measure", help="a function of it that takes a count")
-    parser.add_argument("count", type=int)
+    parser.add_argument("measure", help="a function of it")
+    parser.add_argument("given", nargs="+", type=json.loads, help="a count, and more as JSON")
     given = parser.parse_args()
     module = importlib.import_module(f"tests.benchmarks.contestants.{given.contestant}")
-    figure: Figure = getattr(module, given.measure)(given.count)
-    sys.stdout.write(f"{json.dumps(asdict(figure))}\n")
+    found = getattr(module, given.measure)(*given.given)
+    sys.stdout.write(f"{json.dumps(asdict(found))}\n")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from django.core.management import call_command  # noqa: E402  # settings come f
 from django.tasks import task  # noqa: E402
 from django_tasks_db.models import DBTaskResult  # noqa: E402
 
+from tests.benchmarks.spaced import Latencies, served, stamp  # noqa: E402
 from tests.benchmarks.trials import Figure, timed  # noqa: E402
 
 
@@ -41,6 +42,11 @@ def empty() -> None:
     """Make its table where it is not there yet, and leave nothing in it."""
     call_command("migrate", verbosity=0)
     DBTaskResult.objects.all().delete()
+
+
+@task()
+def stamped(path: str, sent: float) -> None:
+    stamp(path, sent)
 
 
 def enqueue(count: int) -> Figure:
@@ -59,3 +65,13 @@ def drain(count: int) -> Figure:
     figure = timed(count, lambda: call_command("db_worker", *options))
     assert DBTaskResult.objects.successful().count() == count
     return figure
+
+
+def latency(count: int, spacing: float) -> Latencies:
+    """Call ``enqueue`` for spaced jobs; its worker looks for one each second."""
+    empty()
+    return served(count, spacing, stamped.enqueue, serve)
+
+
+def serve() -> None:
+    call_command("db_worker", "--no-startup-delay", "--verbosity", "0")

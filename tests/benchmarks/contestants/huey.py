@@ -1,15 +1,17 @@
-"""huey on SQLite: its consumer of four threads, results kept; WAL and NORMAL, as ours."""
+"""huey: its consumer of four threads, results kept; on SQLite with WAL and NORMAL, as ours."""
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from huey import Huey
-from huey.storage import SqliteStorage
+from huey.storage import PostgresStorage, SqliteStorage
 
+from tests.benchmarks.spaced import Latencies, served, stamp
 from tests.benchmarks.trials import Figure, timed
 
 
@@ -22,10 +24,23 @@ class Storage(SqliteStorage):  # type: ignore[misc,unused-ignore]  # huey has no
         return connection
 
 
-def opened() -> tuple[Any, Any, threading.Event, list[int]]:
+def opened() -> Any:
+    """Return its queue in the database that is measured."""
+    given = settings.DATABASES["default"]
+    if given["ENGINE"].endswith("postgresql"):
+        server = {"host": given["HOST"], "user": given["USER"], "dbname": given["NAME"]}
+        return Huey("benchmark", storage_class=PostgresStorage, **server)
+    path = Path(given["NAME"]).with_name("huey.sqlite3")
+    return Huey("benchmark", storage_class=Storage, filename=str(path), journal_mode="wal")
+
+
+def consumer_of(queue: Any) -> Any:
+    return queue.create_consumer(workers=4, periodic=False, check_worker_health=False)
+
+
+def emptied() -> tuple[Any, Any, threading.Event, list[int]]:
     """Return an empty queue, its task, and what says that all of them have run."""
-    path = Path(settings.DATABASES["default"]["NAME"]).with_name("huey.sqlite3")
-    queue = Huey("benchmark", storage_class=Storage, filename=str(path), journal_mode="wal")
+    queue = opened()
     queue.storage.flush_all()
     ended, left = threading.Event(), [0]
     lock = threading.Lock()
@@ -43,17 +58,17 @@ def opened() -> tuple[Any, Any, threading.Event, list[int]]:
 
 def enqueue(count: int) -> Figure:
     """Enqueue one job after another."""
-    _, nothing, _, _ = opened()
+    _, nothing, _, _ = emptied()
     return timed(count, lambda: [nothing() for _ in range(count)])
 
 
 def drain(count: int) -> Figure:
     """Run all jobs."""
-    queue, nothing, ended, left = opened()
+    queue, nothing, ended, left = emptied()
     left[0] = count
     for _ in range(count):
         nothing()
-    consumer = queue.create_consumer(workers=4, periodic=False, check_worker_health=False)
+    consumer = consumer_of(queue)
 
     def run() -> None:
         consumer.start()
@@ -62,3 +77,17 @@ def drain(count: int) -> Figure:
     figure = timed(count, run)
     consumer.stop()
     return figure
+
+
+def latency(count: int, spacing: float) -> Latencies:
+    """Enqueue spaced jobs."""
+    queue = opened()
+    queue.storage.flush_all()
+    return served(count, spacing, queue.task()(stamp), serve)
+
+
+def serve() -> None:
+    queue = opened()
+    queue.task()(stamp)
+    consumer_of(queue).start()
+    signal.pause()

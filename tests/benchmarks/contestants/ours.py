@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from typing import Final
 
 import django
@@ -17,7 +19,15 @@ from django_workqueue.states import Lane  # noqa: E402
 from django_workqueue.store import Ack, get_store  # noqa: E402
 from django_workqueue.tuning import tuned  # noqa: E402
 from django_workqueue.worker import Options, Worker  # noqa: E402
-from tests.benchmarks.harness import MODULE, forget_all  # noqa: E402
+from tests.benchmarks import tasks  # noqa: E402
+from tests.benchmarks.harness import (  # noqa: E402
+    MODULE,
+    cost,
+    forget_all,
+    wait_for_all,
+    worker,
+)
+from tests.benchmarks.spaced import Latencies, first, spaced, stamps  # noqa: E402
 from tests.benchmarks.tasks import nothing  # noqa: E402
 from tests.benchmarks.trials import Figure, timed  # noqa: E402
 from tests.processes import command  # noqa: E402
@@ -35,6 +45,20 @@ def enqueue(count: int) -> Figure:
 def _enqueue_each(count: int) -> None:
     for _ in range(count):
         nothing.enqueue()
+
+
+def latency(count: int, spacing: float, settings: str, options: str) -> Latencies:
+    """Enqueue spaced jobs in autocommit, for a worker that was idle.
+
+    *settings* is WORKQUEUE in JSON, *options* are those of `runworker`.
+    """
+    forget_all()
+    with stamps() as path, worker(*options.split(), settings=json.loads(settings)) as process:
+        first(tasks.stamp.enqueue, path)
+        with cost(process) as since:
+            found = spaced(count, spacing, tasks.stamp.enqueue, path)
+            wait_for_all()
+            return dataclasses.replace(found, note=str(since()))
 
 
 def enqueue_many(count: int) -> Figure:

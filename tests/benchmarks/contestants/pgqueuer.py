@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any, Final
 
 import asyncpg
@@ -11,17 +12,22 @@ from pgqueuer import PgQueuer, Queries
 from pgqueuer.db import AsyncpgDriver
 from pgqueuer.types import QueueExecutionMode
 
+from tests.benchmarks.spaced import Latencies, served, stamp
 from tests.benchmarks.trials import Figure, timed
 
 BATCH: Final = 100
 
 
-async def connected() -> tuple[Any, Any]:
+async def connected() -> AsyncpgDriver:
     given = settings.DATABASES["default"]
-    connection = await asyncpg.connect(
-        host=given["HOST"], user=given["USER"], database=given["NAME"]
+    return AsyncpgDriver(
+        await asyncpg.connect(host=given["HOST"], user=given["USER"], database=given["NAME"])
     )
-    driver = AsyncpgDriver(connection)
+
+
+async def installed() -> tuple[Any, Any]:
+    """Connect, and make its tables anew."""
+    driver = await connected()
     queries = Queries(driver)
     if await queries.schema_is_installed():
         await queries.uninstall()
@@ -39,7 +45,7 @@ def drain_without_results(count: int) -> Figure:
     """Run all jobs; it keeps no results."""
 
     async def filled() -> Any:
-        driver, queries = await connected()
+        driver, queries = await installed()
         await fill(queries, count)
         worker = PgQueuer(driver)
 
@@ -65,5 +71,29 @@ def enqueue(count: int) -> Figure:
             await queries.enqueue("nothing", None)
 
     with asyncio.Runner() as runner:
-        _, queries = runner.run(connected())
+        _, queries = runner.run(installed())
         return timed(count, lambda: runner.run(run(queries)))
+
+
+def latency(count: int, spacing: float) -> Latencies:
+    """Enqueue spaced jobs for a worker of its default options."""
+    with asyncio.Runner() as runner:
+        _, queries = runner.run(installed())
+
+        def send(path: str, sent: float) -> None:
+            runner.run(queries.enqueue("stamp", json.dumps([path, sent]).encode()))
+
+        return served(count, spacing, send, serve)
+
+
+def serve() -> None:
+    async def run() -> None:
+        worker = PgQueuer(await connected())
+
+        async def stamped(job: Any) -> None:
+            stamp(*json.loads(job.payload))
+
+        worker.entrypoint("stamp")(stamped)
+        await worker.run()
+
+    asyncio.run(run())

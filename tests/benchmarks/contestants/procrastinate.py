@@ -13,6 +13,7 @@ import psycopg
 from django.conf import settings
 from procrastinate import App, PsycopgConnector, SyncPsycopgConnector
 
+from tests.benchmarks.spaced import Latencies, served, stamp
 from tests.benchmarks.trials import Figure, timed
 
 CONCURRENCY: Final = 10
@@ -23,19 +24,29 @@ async def nothing() -> None:
     """Do nothing."""
 
 
+async def stamped(path: str, sent: float) -> None:
+    stamp(path, sent)
+
+
 def reached() -> dict[str, Any]:
-    """Empty a schema of its own; return what connects to it."""
+    """Return what connects to a schema of its own."""
     given = settings.DATABASES["default"]
     server = {"host": given["HOST"], "user": given["USER"], "dbname": given["NAME"]}
-    with psycopg.connect(**server, autocommit=True) as connection:
+    return {"kwargs": {**server, "options": f"-c search_path={SCHEMA}"}}
+
+
+def emptied() -> dict[str, Any]:
+    """Make that schema anew; return what connects to it."""
+    options = reached()
+    with psycopg.connect(**options["kwargs"], autocommit=True) as connection:
         connection.execute(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
         connection.execute(f"CREATE SCHEMA {SCHEMA}")
-    return {"kwargs": {**server, "options": f"-c search_path={SCHEMA}"}}
+    return options
 
 
 def enqueue(count: int) -> Figure:
     """Call ``defer``, one job after another."""
-    app = App(connector=SyncPsycopgConnector(**reached()))
+    app = App(connector=SyncPsycopgConnector(**emptied()))
     task = app.task(name="nothing")(nothing)
     with app.open():
         app.schema_manager.apply_schema()
@@ -45,7 +56,7 @@ def enqueue(count: int) -> Figure:
 
 def drain_without_results(count: int) -> Figure:
     """Run all jobs; it keeps no results, and here no jobs that have run."""
-    app = App(connector=PsycopgConnector(**reached()))
+    app = App(connector=PsycopgConnector(**emptied()))
     task = app.task(name="nothing")(nothing)
 
     async def fill() -> None:
@@ -63,3 +74,22 @@ def drain_without_results(count: int) -> Figure:
         runner.run(app.close_async())
     assert not list(left)
     return figure
+
+
+def latency(count: int, spacing: float) -> Latencies:
+    """Call ``defer`` for spaced jobs."""
+    app = App(connector=SyncPsycopgConnector(**emptied()))
+    task = app.task(name="stamp")(stamped)
+    with app.open():
+        app.schema_manager.apply_schema()
+
+        def send(path: str, sent: float) -> None:
+            task.defer(path=path, sent=sent)
+
+        return served(count, spacing, send, serve)
+
+
+def serve() -> None:
+    app = App(connector=PsycopgConnector(**reached()))
+    app.task(name="stamp")(stamped)
+    app.run_worker(concurrency=CONCURRENCY, delete_jobs="always")
