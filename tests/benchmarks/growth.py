@@ -11,9 +11,9 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tests.benchmarks.harness import arguments, database, percentile, say
+from tests.benchmarks.harness import arguments, database, say
 
 if TYPE_CHECKING:
     from django_workqueue.store import BaseStore, Claim
@@ -29,7 +29,6 @@ def main() -> None:
         "Claim time against rows of each kind.",
         rows={"type": int, "default": 1_000_000},
         kinds={"default": ",".join(KINDS), "help": "with commas"},
-        snapshot={"type": float, "default": 0.0, "help": "seconds an old snapshot is held"},
     )
     with database(given.database), other_database():
         for kind in filter(None, given.kinds.split(",")):
@@ -38,8 +37,6 @@ def main() -> None:
                 f"{kind:10} {FEW:,} rows {1000 * few:.2f} ms, {given.rows:,} rows "
                 f"{1000 * many:.2f} ms, ratio {many / few:.2f}"
             )
-        if given.snapshot:
-            hold_snapshot(given.snapshot)
 
 
 @contextmanager
@@ -77,84 +74,33 @@ def measure(kind: str, rows: int) -> tuple[float, float]:
 
 def claim_pass(store: BaseStore) -> float:
     """Enqueue ten jobs, and return how long it takes to find and claim them."""
-    took, claims = timed_claim(store, 10)
+    timed, claims = timed_claim(store, 10, limit=10)
     assert len(claims) == 10
     settle(store, claims)
-    return took
+    return timed.look_seconds + timed.claim_seconds
 
 
-def timed_claim(store: BaseStore, limit: int) -> tuple[float, list[Claim]]:
-    """Enqueue ten jobs; return the seconds it takes to find and claim up to *limit*, and them."""
+class Timed(NamedTuple):
+    """What a claim pass took: to see which queues have ready jobs, and to claim from one."""
+
+    look_seconds: float
+    claim_seconds: float
+
+
+def timed_claim(store: BaseStore, count: int, *, limit: int) -> tuple[Timed, list[Claim]]:
+    """Enqueue *count* jobs, then claim up to *limit* as a worker does; return the time and them."""
     from django_workqueue.states import Lane
 
-    store.insert([job(queue_name=DUE) for _ in range(10)])
+    store.insert([job(queue_name=DUE) for _ in range(count)])
     began = time.perf_counter()
-    if store.seconds_to_due() == 0.0:
+    ready, due_seconds = store.probe(Lane.TASK)
+    if due_seconds == 0.0:
         store.promote()
-    assert DUE in store.ready_queues(Lane.TASK)
+        ready, _ = store.probe(Lane.TASK)
+    assert DUE in ready
+    looked = time.perf_counter()
     claims = claim(store, DUE, limit)
-    return time.perf_counter() - began, claims
-
-
-def hold_snapshot(seconds: float, rate: int = 200) -> None:
-    """Run jobs at *rate* a second while another transaction holds an old snapshot.
-
-    And as many, in turn, in the database of which it holds none. (MariaDB has one history for all
-    its databases: there both are under the snapshot.)
-    """
-    from django.db import connection
-
-    from django_workqueue.store import get_store
-
-    stores = [get_store(alias) for alias in ALIASES]
-    for store in stores:
-        truncate(store)
-    other = connection.copy()
-    with other.cursor() as cursor:
-        cursor.execute("BEGIN" if connection.vendor == "sqlite" else SNAPSHOT[connection.vendor])
-        cursor.execute("SELECT COUNT(*) FROM workqueue_livejob")
-        cursor.fetchall()
-    took: list[list[float]] = [[], []]
-    began = time.monotonic()
-    while (now := time.monotonic() - began) < seconds:
-        time.sleep(max(len(took[0]) * 10 / rate - now, 0.0))
-        for store, times in zip(stores, took, strict=True):
-            times.append(snapshot_pass(store))
-    held = time.monotonic() - began
-    for store, times in zip(stores, took, strict=True):
-        late = times[-len(times) // 10 :]
-        say(
-            f"{store.alias}: {'snapshot held' if store is stores[0] else 'none'} for {held:.0f} s "
-            f"at {10 * len(times) / held:.0f} jobs/s: claim pass p50 "
-            f"{1000 * percentile(late, 50):.2f} ms, p95 {1000 * percentile(late, 95):.2f} ms in "
-            f"the last tenth; {1000 * percentile(times, 95):.2f} ms in all"
-        )
-    other.close()
-
-
-def snapshot_pass(store: BaseStore) -> float:
-    """Enqueue ten jobs and take them through each end; return how long the claim pass took."""
-    from django_workqueue.states import DeathReason, HeldReason
-    from tests.factories import error
-
-    took, claims = timed_claim(store, 20)
-    fresh = [each for each in claims if each.attempt == 1 and not each.unknown_since]
-    if fresh:
-        retried, released, held, buried, *rest = fresh
-        store.retry(retried, 0.05, error(retried))
-        store.release(released, delay_seconds=0.05)
-        store.hold(held, HeldReason.UNKNOWN, 0.05, error(held))
-        store.bury(buried, DeathReason.TERMINAL, error(buried))
-        store.unhold(HeldReason.UNKNOWN, [held.task])
-        claims = [*rest, *(each for each in claims if each not in fresh)]
-    settle(store, claims)
-    return took
-
-
-SNAPSHOT: Final = {
-    "postgresql": "BEGIN ISOLATION LEVEL REPEATABLE READ",
-    "mysql": "START TRANSACTION WITH CONSISTENT SNAPSHOT",
-}
+    return Timed(looked - began, time.perf_counter() - looked), claims
 
 
 def job(**options: Any) -> Any:
