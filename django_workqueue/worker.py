@@ -47,6 +47,9 @@ CUT_DELAY_SECONDS = 1.0
 INTERRUPT_SECONDS = 0.5
 # How long a worker that ends waits for the threads that extend, sweep and relay.
 HELPER_SECONDS = 5.0
+# How long a worker that claimed all it found lets executors start before it looks again: two
+# threads of Python do not compute at once.
+PAUSE_SECONDS = 0.001
 # How often, and how long apart, a worker that ends tries to reach the database.
 LAST_TRIES = 3
 LAST_PAUSE_SECONDS = 0.05
@@ -219,9 +222,11 @@ class Worker:
                 # Without its extender a worker would lose every job it runs: better none.
                 helper.join()
         self.wakeup.attach()
-        self._settle()
+        look_again = math.inf
+        if self._flight:
+            self._settle()
+            look_again = self._look_for_overdue()
         self._claimer.release_strays(self._flight.holds)
-        look_again = self._look_for_overdue()
         if self._ending.begun:
             return min(self._wind_down(), look_again)
         self._intake.start_suspect()
@@ -236,7 +241,8 @@ class Worker:
         if claimed.count:
             # The executors of one kind may be busy now, and the others wait for what is due.
             due = self._claimer.due_seconds or math.inf
-            return min(self.options.poll_seconds, look_again, due) if claimed.full else 0.0
+            pause = self.options.poll_seconds if claimed.full else PAUSE_SECONDS
+            return min(pause, look_again, due)
         if self._enough(claimed):
             return 0.0
         return min(self._idle_seconds(room), look_again)
