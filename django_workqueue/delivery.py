@@ -104,5 +104,5 @@ def move(job: Job, settings: conf.Settings, source: str) -> Outcome:
             f"(max_allowed_packet) and requeue it. {outcome.error.message}"
         )
         record = replace(outcome.error, outcome=DeathReason.TERMINAL, message=told)
-        return replace(outcome, verb=Verb.BURY, reason=DeathReason.TERMINAL, error=record)
+        return outcome._replace(verb=Verb.BURY, reason=DeathReason.TERMINAL, error=record)
     return Outcome(verb=Verb.ACK, started=started, ended=clock.monotonic())

@@ -7,8 +7,7 @@ What the task did becomes an outcome here; writing it down is the worker's part,
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import clock, conf, payload, registry
 from .announcing import atell_started, running_result, sender, tell_started
@@ -21,8 +20,7 @@ from .states import DeathReason
 from .tasks import Context, WorkQueueTask
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A task and what it is called with; the context, where it takes one, comes first."""
 
     task: WorkQueueTask

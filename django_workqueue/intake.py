@@ -110,18 +110,18 @@ class Intake:
 
         They were claimed ahead, in the belief that those before them are short.
         """
-        now, next_seconds = clock.monotonic(), math.inf
         for job in self._flight.all():
             if job.started is not None or job.ending or job.claim.suspect:
                 continue
-            left = job.claim.received + WAIT_SECONDS - now
-            if left <= 0:
-                unstarted = self._executors.take_unstarted()
-                self._flight.end(unstarted)
-                # None: an executor has it, and is about to start it.
-                return 0.0 if unstarted else WAIT_SECONDS
-            next_seconds = min(next_seconds, left)
-        return next_seconds
+            # In the order of their claims: none of the others has waited longer.
+            left = job.claim.received + WAIT_SECONDS - clock.monotonic()
+            if left > 0:
+                return left
+            unstarted = self._executors.take_unstarted()
+            self._flight.end(unstarted)
+            # None: an executor has it, and is about to start it.
+            return 0.0 if unstarted else WAIT_SECONDS
+        return math.inf
 
     def give_back_unstarted(self) -> bool:
         """Give back all that no executor began; return whether there was any."""

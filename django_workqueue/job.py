@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import payload
 from .compat import BaseTaskBackend, TaskResult
@@ -27,9 +27,11 @@ class Verb(StrEnum):
     HOLD = "hold"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What came of a run. *value* is JSON text; moments are this process's monotonic seconds."""
+class Outcome(NamedTuple):
+    """What came of a run. *value* is JSON text; moments are this process's monotonic seconds.
+
+    A tuple, as a claim is, and given by name.
+    """
 
     verb: Verb
     started: float

@@ -84,9 +84,9 @@ def timed_out(job: Job, settings: conf.Settings, *, least_delay_seconds: float =
     outcome = failed(job, task, started, error, settings)
     record = None if outcome.error is None else replace(outcome.error, outcome="timeout")
     if outcome.verb is Verb.BURY:
-        return replace(outcome, reason=DeathReason.TIMEOUT, error=record)
+        return outcome._replace(reason=DeathReason.TIMEOUT, error=record)
     delay = max(outcome.delay_seconds, least_delay_seconds)
-    return replace(outcome, delay_seconds=delay, error=record)
+    return outcome._replace(delay_seconds=delay, error=record)
 
 
 def held(

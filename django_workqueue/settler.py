@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db import DatabaseError, DataError, IntegrityError
 
@@ -27,8 +26,7 @@ UNKNOWN = "settled or lost"
 LEFT = "left to its lease"
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(NamedTuple):
     """A job whose settle was answered, and where it is now.
 
     LOST: another claim has it, or had it. UNKNOWN: an earlier answer was lost, and nothing tells.
@@ -207,9 +205,9 @@ def _minimal(store: BaseStore, job: Job, error: Exception) -> Settled:
         exception_class="" if outcome.error is None else outcome.error.exception_class,
         message=told,
     )
-    bare = replace(outcome, error=record)
+    bare = outcome._replace(error=record)
     if outcome.verb is Verb.ACK:
-        bare = replace(bare, verb=Verb.BURY, reason=DeathReason.UNSTORABLE_RESULT)
+        bare = bare._replace(verb=Verb.BURY, reason=DeathReason.UNSTORABLE_RESULT)
     try:
         place = _write(store, job, bare)
     except LeaseLost:

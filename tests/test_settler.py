@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -236,7 +235,7 @@ def test_a_server_that_ends_the_connection_for_a_value_s_size_is_understood(
     done = ran(good(1), good(2), good(3))
     assert done[1].outcome is not None
     large = f'"{"x" * (megabytes << 20)}"'
-    done[1].outcome = replace(done[1].outcome, value=large)
+    done[1].outcome = done[1].outcome._replace(value=large)
 
     assert settled(done) == [ResultOutcome.SUCCEEDED, "dead", ResultOutcome.SUCCEEDED]
     record = DeadJob.objects.values_list("errors", flat=True).get()[-1]

@@ -117,6 +117,7 @@ class Acking(Claiming):
 
 def groups_of(acks: Sequence[Ack]) -> list[Sequence[Ack]]:
     """Return *acks* by id, one for each hold, so that extender and settler lock in one order."""
-    by_hold = {ack.claim.hold: ack for ack in acks}
-    ordered = sorted(by_hold.values(), key=lambda ack: ack.claim.id.int)
+    # By numbers, which hash and compare in C.
+    by_hold = {(ack.claim.id.int, ack.claim.token.int): ack for ack in acks}
+    ordered = [by_hold[numbers] for numbers in sorted(by_hold)]
     return list(bounded(ordered, [most_bytes(ack.value) for ack in ordered]))
