@@ -17,7 +17,8 @@ from .columns import bounded, most_bytes
 from .core import compiled, statement, transition
 from .records import Ack, Hold
 
-ACK_COLUMNS: Final = ("id", "token", "value", "started_at")
+HOLD_COLUMNS: Final[tuple[str, ...]] = ("id", "token")
+ACK_COLUMNS: Final = (*HOLD_COLUMNS, "value", "started_at")
 SHARED: Final = (
     "id",
     "lane",

@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from ..models import LiveJob
 from ..states import Lane
-from .acking import ACK_COLUMNS, MOVED
+from .acking import ACK_COLUMNS, HOLD_COLUMNS, MOVED
 from .base import BaseStore
 from .columns import KINDS
 from .core import compiled, error_codes
@@ -143,7 +143,9 @@ class PostgreSQLStore(Preparing, BaseStore):
         # the primary key can be walked for it, whatever the planner takes the table for. The delete
         # finds them by id: a row that was extended since the snapshot has moved to another place.
         now_sql, params = self.named_now_sql(now)
-        params |= self.given_params(self.ack_columns(acks))
+        columns = self.ack_columns(acks)
+        given = ACK_COLUMNS if keep_results else HOLD_COLUMNS
+        params |= self.given_params({name: columns[name] for name in given})
         named: Any = params
         with self.connection.cursor() as cursor:
             cursor.execute(self._ack_sql(now_sql, keep_results=keep_results), named)
@@ -152,7 +154,9 @@ class PostgreSQLStore(Preparing, BaseStore):
     @compiled
     def _ack_sql(self, now_sql: str, *, keep_results: bool) -> str:
         q, live, running = self.quote, self.live_table, self.restated_sql("running", "job.")
-        facts = (*MOVED, "attempt", "worker_ids", "worker_id", "result_ttl")
+        given, facts = HOLD_COLUMNS, HOLD_COLUMNS
+        if keep_results:
+            given, facts = ACK_COLUMNS, (*MOVED, "attempt", "worker_ids", "worker_id", "result_ttl")
         returned = ", ".join(f"job.{q(name)}" for name in facts)
         kept = (
             f"kept AS (INSERT INTO {self.result_table} ({self.result_columns_sql()}) "
@@ -160,7 +164,7 @@ class PostgreSQLStore(Preparing, BaseStore):
             f"ON gone.{q('id')} = held.{q('id')} WHERE gone.{q('result_ttl')} IS DISTINCT FROM 0) "
         )
         return (
-            f"WITH held AS MATERIALIZED (SELECT given.* FROM {self.given_sql(ACK_COLUMNS)} "
+            f"WITH held AS MATERIALIZED (SELECT given.* FROM {self.given_sql(given)} "
             f"CROSS JOIN LATERAL (SELECT 1 FROM {live} AS job "
             f"WHERE job.{q('id')} = given.{q('id')} AND job.{q('token')} = given.{q('token')} "
             f"AND {running} FOR UPDATE OF job) AS job), "
