@@ -121,13 +121,17 @@ class Looking(Columns):
         """Return the statement of ``ready_queues``."""
         live, name = self.live_table, self.quote("queue_name")
         now_sql, now_params = self.now_sql(now)
-        first = (
-            f"SELECT MIN({name}) FROM {live} "
+        # Not MIN(): a planner whose statistics are old, as after a burst of new jobs, reads all
+        # that is ready for it (seen: 7 ms a look at 12,000 jobs, and 2).
+        ready = (
+            f"SELECT {name} FROM {live} "
             f"WHERE {self.quote('state')} = 'ready' AND {self.quote('lane')} = %s"
         )
+        first = f"ORDER BY {name} LIMIT 1"
         sql = (
-            f"WITH RECURSIVE names (name) AS ({first} UNION ALL "
-            f"SELECT ({first} AND {name} > names.name) FROM names WHERE names.name IS NOT NULL) "
+            f"WITH RECURSIVE names (name) AS (SELECT ({ready} {first}) UNION ALL "
+            f"SELECT ({ready} AND {name} > names.name {first}) "
+            f"FROM names WHERE names.name IS NOT NULL) "
             f"SELECT names.name FROM names WHERE names.name IS NOT NULL AND names.name NOT IN "
             f"(SELECT {self.quote('name')} FROM {self.quote(Queue._meta.db_table)} "
             f"WHERE {self.quote('paused_until')} > {now_sql}) LIMIT {limit:d}"

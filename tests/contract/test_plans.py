@@ -180,6 +180,9 @@ def test_stale_statistics_do_not_widen_a_read(plain: BaseStore) -> None:
         before = reads()
         assert len(plain.ack([Ack(claim=each, value="1") for each in taken], now=at(2))) == 10
         assert reads() - before <= 30, "an ack"
+        before = reads()
+        assert len(plain.probe(Lane.TASK)[0]) == 1
+        assert reads() - before <= 30, "a look"
 
 
 @pytest.mark.parametrize("verb", ["promote", "expire", "purge"])
