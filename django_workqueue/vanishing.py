@@ -19,7 +19,13 @@ LEAST_SECONDS: Final = 5
 """A network may lose packets for a moment, whatever a lease is."""
 
 OWN_OPTIONS: Final = frozenset(
-    {"tcp_user_timeout", "keepalives", "keepalives_idle", "keepalives_interval"}
+    {
+        "tcp_user_timeout",
+        "keepalives",
+        "keepalives_idle",
+        "keepalives_interval",
+        "keepalives_count",
+    }
 )
 """Of libpq, by which a project has its own say."""
 
@@ -49,7 +55,11 @@ def set_limits(connection: Any, seconds: int) -> None:
     if number is None or not OWN_OPTIONS.isdisjoint(connection.settings_dict["OPTIONS"]):
         return
     # A copy of the descriptor: the end of this object must not close the driver's.
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(number)) as its:
+    with (
+        contextlib.suppress(OSError),
+        blocking_as_before(number),
+        socket.socket(fileno=os.dup(number)) as its,
+    ):
         if its.family not in {socket.AF_INET, socket.AF_INET6}:
             return
         its.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -61,6 +71,20 @@ def set_limits(connection: Any, seconds: int) -> None:
         ):
             if option := getattr(socket, name, None):
                 its.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+@contextlib.contextmanager
+def blocking_as_before(number: int) -> Iterator[None]:
+    """Leave it to the driver whether its socket blocks.
+
+    Where a project has set socket.setdefaulttimeout(), each new object of a socket makes it one
+    that does not, and all copies of its descriptor with it.
+    """
+    blocks = os.get_blocking(number)
+    try:
+        yield
+    finally:
+        os.set_blocking(number, blocks)
 
 
 def descriptor(driver: Any) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -47,7 +48,22 @@ def test_a_socket_of_tcp_gets_them_and_stays_open(wrap: Any, client: socket.sock
     client.send(b"still open")
 
 
-@pytest.mark.parametrize("option", sorted(vanishing.OWN_OPTIONS))
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_project_s_default_timeout_changes_nothing_of_the_driver_s_socket(
+    client: socket.socket, *, blocking: bool
+) -> None:
+    """PyMySQL reads from a socket that blocks, libpq from one that does not."""
+    client.setblocking(blocking)
+    socket.setdefaulttimeout(10)
+    try:
+        vanishing.set_limits(wrapper(client), 30)
+    finally:
+        socket.setdefaulttimeout(None)
+    assert os.get_blocking(client.fileno()) is blocking
+    assert limits_of(client) == LIMITS
+
+
+@pytest.mark.parametrize("option", sorted({*vanishing.OWN_OPTIONS, "keepalives_count"}))
 def test_what_the_project_has_set_is_left_alone(option: str, client: socket.socket) -> None:
     before = limits_of(client)
     vanishing.set_limits(wrapper(client, **{option: 1}), 30)
