@@ -135,7 +135,8 @@ def check_options(**kwargs: Any) -> Messages:
     return [
         _with_options(alias, params["OPTIONS"])
         for alias, params in task_backends.settings.items()
-        if params.get("OPTIONS") and _is_ours(params.get("BACKEND"))
+        # A project's subclass may read them.
+        if params.get("OPTIONS") and params.get("BACKEND") == BACKEND
     ]
 
 

@@ -209,6 +209,8 @@ def test_options_of_the_queues_backend_are_an_error_that_names_the_setting_meant
         "default": {**ours, "OPTIONS": {"max_atempts": 5}},
         "plain": {**ours, "OPTIONS": {}},
         "other": {"BACKEND": DUMMY, "OPTIONS": {"any": 1}},
+        # It may read them.
+        "subclass": {"BACKEND": f"{__name__}.SubclassOfOurs", "OPTIONS": {"any": 1}},
     }
     with override_settings(TASKS=aliases):
         assert shown(checks.check_options()) == [
