@@ -1,7 +1,8 @@
 """A database server that vanishes without a word, as its host does: noticed within a lease.
 
 TCP itself waits a quarter of an hour for an answer to what it sends, and two hours where a
-connection only listens. A server that is slow is none of this: its host still acknowledges.
+connection only listens. A server that is slow is none of this: its host still acknowledges. One
+that stops reading what it is sent, until its buffers are full, is: so Linux has TCP_USER_TIMEOUT.
 """
 
 from __future__ import annotations
