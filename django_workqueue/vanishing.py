@@ -19,6 +19,9 @@ from django.db.backends.signals import connection_created
 LEAST_SECONDS: Final = 5
 """A network may lose packets for a moment, whatever a lease is."""
 
+MOST_KEEPALIVE_SECONDS: Final = 32_767
+"""What Linux takes."""
+
 OWN_OPTIONS: Final = frozenset(
     {
         "tcp_user_timeout",
@@ -65,8 +68,8 @@ def set_limits(connection: Any, seconds: int) -> None:
             return
         its.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in (
-            ("TCP_KEEPIDLE", max(seconds // 2, 1)),
-            ("TCP_KEEPINTVL", max(seconds // 6, 1)),
+            ("TCP_KEEPIDLE", min(max(seconds // 2, 1), MOST_KEEPALIVE_SECONDS)),
+            ("TCP_KEEPINTVL", min(max(seconds // 6, 1), MOST_KEEPALIVE_SECONDS)),
             ("TCP_KEEPCNT", 3),
             ("TCP_USER_TIMEOUT", 1000 * seconds),
         ):

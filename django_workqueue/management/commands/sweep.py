@@ -13,6 +13,7 @@ from django_workqueue.extender import DATABASE_FAULTS
 from django_workqueue.loop import Loop, stop_on_signals
 from django_workqueue.store import BaseStore
 from django_workqueue.sweeper import Sweeper, SweepReport, sweep
+from django_workqueue.vanishing import noticed
 
 from ..base import WorkQueueCommand
 
@@ -38,7 +39,8 @@ class Command(WorkQueueCommand):
                 self._sweep(store, given)
                 return
             loop = self._loop(store, given)
-            with stop_on_signals(lambda count: loop.stop()):
+            lease_seconds = conf.current().lease_seconds
+            with stop_on_signals(lambda count: loop.stop()), noticed(lease_seconds):
                 loop.run()
 
     def _loop(self, store: BaseStore, given: dict[str, Any]) -> Loop:
