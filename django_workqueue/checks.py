@@ -7,7 +7,7 @@ Only `check_server` asks a database anything, and only for the aliases that ``ch
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import django
@@ -142,7 +142,7 @@ def check_options(**kwargs: Any) -> Messages:
 
 def _with_options(alias: str, options: Any) -> checks.CheckMessage:
     message = f'TASKS["{alias}"]["OPTIONS"] must be empty, got {options!r:.80}.'
-    names = [str(name).upper() for name in options]
+    names = [str(name).upper() for name in options] if isinstance(options, Mapping) else []
     near = {near for name in names for near in difflib.get_close_matches(name, conf.KEYS, n=1)}
     meant = f" Did you mean {', '.join(sorted(near))} there?" if near else ""
     hint = f"The queue's settings are those of WORKQUEUE, one for all its tasks.{meant}"

@@ -223,6 +223,11 @@ def test_options_of_the_queues_backend_are_an_error_that_names_the_setting_meant
         ]
 
 
+def test_options_that_are_no_dict_are_the_same_error() -> None:
+    with override_settings(TASKS={"default": {"BACKEND": checks.BACKEND, "OPTIONS": 5}}):
+        assert [message.id for message in checks.check_options()] == ["workqueue.E011"]
+
+
 @pytest.mark.parametrize("path", ["no.such.Backend", f"{__name__}.DUMMY", ""])
 def test_a_backend_that_is_no_class_is_not_the_queues(path: str) -> None:
     with override_settings(TASKS={"default": {"BACKEND": path}}):
