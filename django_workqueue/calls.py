@@ -29,31 +29,36 @@ def new_job(
     settings: conf.Settings,
 ) -> NewJob:
     """Return the checked job for a call of *task*; options that are None come from *settings*."""
-    (job,) = new_jobs(task, [(args, kwargs)], settings)
-    return job
+    check_call(task, args, kwargs)
+    shared = _shared(task, settings)
+    key = None if task.unique_key is None else _unique_key(task, args, kwargs)
+    content = payload.encode_call(args, kwargs, max_bytes=settings.payload_max_bytes)
+    return NewJob(payload=content, unique_key=key, **shared)
 
 
 def new_jobs(task: WorkQueueTask, calls: Iterable[Call], settings: conf.Settings) -> list[NewJob]:
     """Return the checked jobs for *calls* of *task*, in order."""
-    limit = settings.payload_max_bytes
-    shared: dict[str, Any] = {}
-    jobs = []
-    for args, kwargs in calls:
-        check_call(task, args, kwargs)
-        shared = shared or _shared(task, settings)
-        key = _unique_key(task, args, kwargs)
-        content = payload.encode_call(args, kwargs, max_bytes=limit)
-        jobs.append(NewJob(payload=content, unique_key=key, **shared))
-    return jobs
+    return [new_job(task, args, kwargs, settings) for args, kwargs in calls]
 
 
 def _shared(task: WorkQueueTask, settings: conf.Settings) -> dict[str, Any]:
     """Return what is the same in the jobs of all calls of *task*, checked."""
-    headers = "{}"
     if task.headers is not None:
-        headers = payload.encode(
-            dict(task.headers), max_bytes=settings.payload_max_bytes, root="headers"
-        )
+        # The caller's own mapping, which may change from call to call.
+        limit = settings.payload_max_bytes
+        headers = payload.encode(dict(task.headers), max_bytes=limit, root="headers")
+        return {**_facts(task, settings), "headers": headers}
+    # What does not change is found out once a task, for as long as the settings are the same.
+    known: conf.Settings | None
+    facts: dict[str, Any]
+    known, facts = vars(task).get("_facts", (None, {}))
+    if known is not settings:
+        facts = _facts(task, settings)
+        vars(task)["_facts"] = settings, facts
+    return facts
+
+
+def _facts(task: WorkQueueTask, settings: conf.Settings) -> dict[str, Any]:
     return {
         "lane": Lane.TASK,
         "queue_name": checked_name("queue_name", task.queue_name),
@@ -68,7 +73,6 @@ def _shared(task: WorkQueueTask, settings: conf.Settings) -> dict[str, Any]:
         "result_ttl": settings.result_ttl_seconds if task.result_ttl is None else task.result_ttl,
         "dead_letter": task.dead_letter,
         "atomic": task.atomic,
-        "headers": headers,
     }
 
 

@@ -12,7 +12,7 @@ from . import conf, results, wakeup
 from .exceptions import UniqueKeyTaken
 from .states import State
 from .store import BaseStore, Inserted, NewJob, get_store, queue_alias
-from .store.inserting import unique_hash
+from .store.newrows import unique_hash
 from .transactions import warn_of_other
 
 CONFLICT_ROUNDS: Final = 5

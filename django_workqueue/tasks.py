@@ -47,7 +47,8 @@ MAX_MAX_ATTEMPTS: Final = 32_767
 MAX_SECONDS: Final = 100 * 366 * 86_400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots: `calls` leaves on it what it has found out of a task.
+@dataclass(frozen=True, kw_only=True)
 class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
     """A task with options. None stands for the setting, resolved when a job is enqueued."""
 
@@ -68,8 +69,7 @@ class WorkQueueTask(Task):  # type: ignore[type-arg]  # not generic when it runs
 
     def __post_init__(self) -> None:
         check_options(self)
-        # Not super(): a dataclass with slots is another class than the one named here.
-        Task.__post_init__(self)
+        super().__post_init__()
         registry.add(self)
 
     def using(self, **changes: Any) -> WorkQueueTask:

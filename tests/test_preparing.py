@@ -16,7 +16,8 @@ from django_workqueue.ids import new_token
 from django_workqueue.models import LiveJob
 from django_workqueue.states import Lane
 from django_workqueue.store import Claim, get_store
-from django_workqueue.store.preparing import PREPARED_WITH_CONSTANTS, RUNS_BEFORE, Preparing
+from django_workqueue.store.postgresql import PostgreSQLStore
+from django_workqueue.store.preparing import MOST_WITH_CONSTANTS, RUNS_BEFORE, Preparing
 from tests.app import tasks as app
 from tests.sound import rows
 
@@ -29,9 +30,11 @@ OWN = {"id", "enqueued_at", "run_after", "payload"}
 def new_connection() -> Iterator[Preparing]:
     connection.close()
     store = get_store()
-    assert isinstance(store, Preparing)
-    # A test before may have had it refused.
+    assert isinstance(store, PostgreSQLStore)
+    # A test before may have had it refused, or filled.
     store.prepares = True
+    store._with_constants.clear()
+    store._steady.clear()
     yield store
     store.prepares = True
     connection.close()
@@ -80,10 +83,21 @@ def test_a_prepared_row_is_as_any_other() -> None:
     assert waiting() == list(range(RUNS_BEFORE + 3))
 
 
+def test_no_text_ends_the_literal_that_holds_it() -> None:
+    texts = ["it's", '"', "\\'", "\\", "%s %(id)s %%", "');--", "é 😀", "\n\t"]
+    enqueue(RUNS_BEFORE + 1)
+    with CaptureQueriesContext(connection) as captured:
+        for text in texts:
+            app.echo.enqueue(text)
+    assert {each["sql"].split()[0] for each in captured} == {"EXECUTE"}
+    assert waiting()[RUNS_BEFORE + 1 :] == texts
+
+
 def test_every_option_is_stored_as_given() -> None:
     often = app.echo.using(
         priority=-3, max_attempts=7, timeout=0.25, expires=60, result_ttl=0, dead_letter=False,
-        headers={"n": 1}, unique_key=lambda number: f"key {number} '\\", queue_name="a'b%c",
+        headers={"n": 1}, unique_key=lambda number: f"key {number} '\\",
+        queue_name="a'b%c%(task)s\\",
     )  # fmt: skip
     for number in range(RUNS_BEFORE + 2):
         often.enqueue(number)
@@ -116,13 +130,13 @@ def test_of_very_many_tasks_those_that_are_too_many_share_one_statement(
     new_connection: Preparing,
 ) -> None:
     """The server keeps each in memory, for each connection."""
-    for number in range(PREPARED_WITH_CONSTANTS + RUNS_BEFORE + 2):
+    for number in range(MOST_WITH_CONSTANTS + RUNS_BEFORE + 2):
         app.echo.using(queue_name=f"queue {number}").enqueue(number)
     last = app.echo.using(queue_name="one more")
     assert statements(lambda: last.enqueue("last")) == ["EXECUTE"]
     assert waiting()[-1] == "last"
     known = new_connection._known[connection.connection]
-    assert len(known) == PREPARED_WITH_CONSTANTS + 1
+    assert len(known) == MOST_WITH_CONSTANTS + 1
 
 
 def test_a_taken_key_is_found_by_a_prepared_statement_too() -> None:
@@ -156,22 +170,15 @@ def test_nothing_is_prepared_where_django_was_told_of_a_pooler(
     assert set(statements(lambda: enqueue(RUNS_BEFORE + 3))) == {"INSERT"}
 
 
-def test_nothing_is_prepared_by_name_where_django_binds_at_the_server(
+def test_a_connection_that_binds_at_the_server_prepares_too(
     monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
-    assert set(statements(lambda: enqueue(RUNS_BEFORE + 3))) == {"INSERT"}
-
-
-def test_a_cursor_that_binds_at_the_server_loses_no_job(
-    monkeypatch: pytest.MonkeyPatch, new_connection: Preparing
 ) -> None:
     from django.db.backends.postgresql.base import ServerBindingCursor
 
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "cursor_factory", ServerBindingCursor)
-    enqueue(RUNS_BEFORE + 3)
+    assert statements(lambda: enqueue(RUNS_BEFORE + 3))[-2:] == ["EXECUTE"] * 2
     assert waiting() == list(range(RUNS_BEFORE + 3))
-    assert not new_connection.prepares
 
 
 @pytest.mark.parametrize("gone", ["DEALLOCATE ALL", "DISCARD ALL"])

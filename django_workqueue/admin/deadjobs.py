@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from ..models import DeadJob, LiveJob
 from ..store import get_store
-from ..store.inserting import unique_hash
+from ..store.newrows import unique_hash
 from . import advice, attempts, jobpage, showing
 from .confirming import OperatedAdmin, job_link
 from .correcting import CorrectionForm

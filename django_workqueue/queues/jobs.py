@@ -63,7 +63,7 @@ def new_job(
 def insert(store: BaseStore, jobs: Sequence[NewJob]) -> list[uuid.UUID]:
     """Write *jobs*; return their ids, or those of the live jobs that hold their unique keys."""
     from ..store import finding
-    from ..store.inserting import unique_hash
+    from ..store.newrows import unique_hash
 
     ids: dict[uuid.UUID, uuid.UUID] = {}
     missing = list(jobs)

@@ -41,7 +41,8 @@ STORES: dict[str, type[BaseStore]] = {
 def queue_alias(settings: conf.Settings | None = None) -> str:
     """Return the alias of the queue's database: the setting's, or where a router sends the app."""
     alias = (settings or conf.current()).database
-    return router.db_for_write(LiveJob) if alias == DEFAULT_DB_ALIAS else alias
+    may_be_sent = alias == DEFAULT_DB_ALIAS and router.routers
+    return router.db_for_write(LiveJob) if may_be_sent else alias
 
 
 def outbox_aliases() -> list[str]:

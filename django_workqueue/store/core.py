@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
@@ -59,9 +59,7 @@ def statement(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
 
     @functools.wraps(method)
     def run(store: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if store.connection.in_atomic_block:
-            return method(store, *args, **kwargs)
-        return until_no_conflict(store, lambda: method(store, *args, **kwargs))
+        return until_no_conflict(store, method, store, *args, **kwargs)
 
     return run
 
@@ -80,16 +78,18 @@ def compiled(build: Callable[Concatenate[S, P], str]) -> Callable[Concatenate[S,
     return kept
 
 
-def until_no_conflict(store: StoreCore, call: Callable[[], R]) -> R:
-    """Return what *call* returns, tried again up to OWN_RETRIES times after a conflict."""
+def until_no_conflict(
+    store: StoreCore, call: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+) -> R:
+    """Return what *call* returns, tried again up to OWN_RETRIES times after a conflict of ours."""
     for attempt in range(OWN_RETRIES):
         try:
-            return call()
+            return call(*args, **kwargs)
         except DatabaseError as error:
-            if not store.is_conflict(error):
+            if store.connection.in_atomic_block or not store.is_conflict(error):
                 raise
         clock.sleep(random.uniform(0.005, 0.05) * (attempt + 1))
-    return call()
+    return call(*args, **kwargs)
 
 
 class StoreCore:
@@ -173,13 +173,8 @@ class StoreCore:
     def load_uuid(self, value: Any) -> uuid.UUID:
         return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
 
-    def execute(
-        self, cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str] = ()
-    ) -> None:
-        """Run *sql*, a short statement that runs often; each of its parameters has a name.
-
-        *constants* names those that are the same in most calls.
-        """
+    def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
+        """Run *sql*, a short statement that runs often; each of its parameters has a name."""
         cursor.execute(sql, params)
 
     # Rows

@@ -2,108 +2,41 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from ..models.fields import from_database
-from ..states import HeldReason, Lane, State
+from ..states import HeldReason, State
 from .columns import Columns, bounded, most_bytes
 from .core import compiled, statement, transition
+from .newrows import CONSTANTS, FACTS, PLAIN, hash_of, literal, parted, state_of, steady
 from .records import Inserted, NewJob
 
-FACTS: Final = (
-    "id",
-    "lane",
-    "queue_name",
-    "task",
-    "kind",
-    "backend",
-    "payload",
-    "rank",
-    "state",
-    "held_reason",
-    "max_attempts",
-    "unique_key",
-    "unique_while",
-    "unique_hash",
-    "order_key",
-    "seq",
-    "schedule",
-    "scheduled_for",
-    "timeout",
-    "result_ttl",
-    "dead_letter",
-    "atomic",
-    "headers",
-)
-TIMES: Final = ("due", "delay", "expires")
-"""When it is due, if a moment was given; the seconds from then, or now, to both others."""
-NAMES: Final = (*FACTS, *TIMES)
-PLAIN: Final[dict[str, Any]] = {
-    "lane": Lane.TASK.value,
-    "kind": "",
-    "rank": 0,
-    "state": State.READY.value,
-    "held_reason": "",
-    "unique_key": "",
-    "unique_while": "",
-    "unique_hash": None,
-    "order_key": "",
-    "seq": None,
-    "schedule": "",
-    "scheduled_for": None,
-    "timeout": None,
-    "dead_letter": True,
-    "atomic": False,
-    "headers": "{}",
-    "due": None,
-    "delay": 0.0,
-    "expires": None,
-}
-"""What most jobs have: it stands in the statement's text, where a parameter would cost more."""
-PLAINS: Final = tuple(PLAIN.get(name, ...) for name in NAMES)
-OF_A_TASK: Final = ("queue_name", "task", "backend", "max_attempts", "result_ttl")
-"""What is the same in most calls of a task, and has no value that most jobs have."""
-CONSTANTS: Final = {
-    "suspect": "FALSE",
-    "attempt": "0",
-    "fence": "0",
-    "worker_ids": "'[]'",
-    "errors": "'[]'",
-    "deaths": "0",
-}
+MOST_KEPT: Final = 256
+"""Insertions of a store whose making is not repeated; a process has few tasks."""
 
 
-def unique_hash(queue_name: str, task: str, key: str) -> str:
-    """Return the 64 hex digits under which *key* constrains, within its queue and task."""
-    return hashlib.sha256(json.dumps([queue_name, task, key]).encode()).hexdigest()
+class Insertion(NamedTuple):
+    """An INSERT, without and with RETURNING, and its parameters.
 
+    *keyed*: a job may have to give way to one that has its unique key.
+    """
 
-def hash_of(job: NewJob) -> str | None:
-    """Return the hash of a new job's key; None: it has none."""
-    key = job.unique_key
-    return None if key is None else unique_hash(job.queue_name, job.task, key)
-
-
-def is_behind(job: NewJob) -> bool:
-    """True for a message whose key has an earlier one that has not left; see store.ordering."""
-    return job.seq is not None and job.seq > 1
-
-
-def state_of(job: NewJob) -> State:
-    """Return the state in which a new job begins."""
-    if is_behind(job):
-        return State.HELD
-    # A moment given may be past: the next claim pass promotes what is due.
-    later = job.run_after is not None or job.delay_seconds > 0
-    return State.SCHEDULED if later else State.READY
+    sql: str
+    returned: str
+    text: str
+    params: dict[str, Any]
+    keyed: bool
 
 
 class Inserting(Columns):
     """The start of a job's life."""
+
+    def __init__(self, alias: str) -> None:
+        super().__init__(alias)
+        # By what is the same in most calls of a task, and whether workers are woken.
+        self._steady: dict[tuple[Any, bool], Insertion] = {}
 
     def insert(
         self, jobs: Sequence[NewJob], *, wake: bool = False, now: datetime | None = None
@@ -146,17 +79,9 @@ class Inserting(Columns):
         self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
     ) -> list[Inserted]:
         """Write *jobs*; return those written, in any order where one has a unique key."""
-        now_sql, params = self.named_now_sql(now)
-        rows = list(map(self._row, jobs))
-        differing, shared = parted(rows)
-        if differing:
-            params |= self.given_params(differing)
-        sql = self._insert_sql(now_sql, tuple(differing), tuple(shared))
-        keyed = "unique_hash" in shared or "unique_hash" in differing
-        returned = self._written_sql(keyed=keyed)
-        ids = [row[0] for row in rows]
-        found = self.insert_rows(sql, params | shared, returned, ids, wake=wake)
-        if keyed:
+        insertion, params = self._insertion(jobs, now, wake=wake)
+        found = self.insert_rows(insertion, params, jobs)
+        if insertion.keyed:
             # MariaDB returns, for a key that is taken, the row of its holder.
             own = {job.id for job in jobs}
             written = [Inserted(self.load_uuid(row[1]), moment_of(row)) for row in found]
@@ -165,8 +90,43 @@ class Inserting(Columns):
         enqueued_at = moment_of(found[0])
         return [Inserted(job.id, enqueued_at) for job in jobs]
 
-    @compiled
-    def _written_sql(self, *, keyed: bool) -> str:
+    def _insertion(
+        self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
+    ) -> tuple[Insertion, dict[str, Any]]:
+        """Return how to write *jobs*, and with what parameters."""
+        facts = steady(jobs[0]) if len(jobs) == 1 and now is None else None
+        if facts is None or self.moved_seconds:
+            made = self._made(jobs, now, wake=wake)
+            return made, made.params
+        own = {"id": jobs[0].id.hex, "payload": jobs[0].payload}
+        kept = self._steady.get((facts, wake))
+        if kept is None:
+            made = self._made(jobs, None, wake=wake)
+            shared = {name: value for name, value in made.params.items() if name not in own}
+            kept = made._replace(params=shared)
+            if len(self._steady) < MOST_KEPT:
+                self._steady[facts, wake] = kept
+        return kept, kept.params | own
+
+    def _made(self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool) -> Insertion:
+        now_sql, params = self.named_now_sql(now)
+        differing, shared = parted(list(map(self._row, jobs)))
+        if differing:
+            params |= self.given_params(differing)
+        params |= shared
+        keyed = "unique_hash" in shared or "unique_hash" in differing
+        sql = self._insert_sql(now_sql, tuple(differing), tuple(shared))
+        if len(jobs) == 1:
+            sql, params = self.with_constants(sql, params)
+        returned = self.written_sql(keyed=keyed, wake=wake)
+        return Insertion(sql, returned, f"{sql} RETURNING {returned}", params, keyed)
+
+    def with_constants(self, sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return *sql* with some of *params* in it, and the others, where that costs less."""
+        return sql, params
+
+    def written_sql(self, *, keyed: bool, wake: bool) -> str:
+        """Return what an INSERT is to return; with *wake* it wakes waiting workers, if it can."""
         moment = self.read_moment_sql(self.quote("enqueued_at"))
         return f"{moment}, {self.quote('id')}" if keyed else moment
 
@@ -198,15 +158,11 @@ class Inserting(Columns):
         )
 
     def insert_rows(
-        self, sql: str, params: Mapping[str, Any], columns: str, ids: Sequence[Any], *, wake: bool
+        self, insertion: Insertion, params: Mapping[str, Any], jobs: Sequence[NewJob]
     ) -> list[tuple[Any, ...]]:
-        """Run an INSERT of rows with *ids*; return *columns* of those that were written.
-
-        With *wake* it wakes waiting workers too, where the database can.
-        """
+        """Write *jobs*; return what the insertion returns of those that were written."""
         with self.connection.cursor() as cursor:
-            constants = OF_A_TASK if len(ids) == 1 else ()
-            self.execute(cursor, f"{sql} RETURNING {columns}", params, constants)
+            self.execute(cursor, insertion.text, params)
             return list(cursor.fetchall())
 
     def _row(self, job: NewJob) -> tuple[Any, ...]:
@@ -245,35 +201,6 @@ class Inserting(Columns):
     def on_conflict_sql(self) -> str:
         unique_hash = self.quote("unique_hash")
         return f"ON CONFLICT ({unique_hash}) WHERE {unique_hash} IS NOT NULL DO NOTHING"
-
-
-def parted(
-    rows: Sequence[tuple[Any, ...]],
-) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
-    """Return the columns in which *rows* differ, and the values of the rest that are not plain.
-
-    What all rows of a statement share is said once.
-    """
-    differing: dict[str, Sequence[Any]] = {}
-    if len(rows) > 1:
-        columns = zip(NAMES, zip(*rows, strict=True), strict=True)
-        differing = {
-            name: values
-            for name, values in columns
-            if name == "id" or values.count(values[0]) < len(rows)
-        }
-    first = zip(NAMES, PLAINS, rows[0], strict=True)
-    shared = {
-        name: value for name, plain, value in first if value != plain and name not in differing
-    }
-    return differing, shared
-
-
-def literal(value: Any) -> str:
-    """Return the SQL of one of PLAIN; none for null, which a column has that is not named."""
-    if value is None:
-        return ""
-    return f"'{value}'" if isinstance(value, str) else str(value).upper()
 
 
 def moment_of(row: tuple[Any, ...]) -> datetime:

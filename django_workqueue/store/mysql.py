@@ -15,8 +15,9 @@ from ..models import OutboxKey
 from .acking import ACK_COLUMNS
 from .columns import KINDS
 from .core import M, compiled, error_codes, statement
+from .inserting import Insertion
 from .mysql_claiming import MySQLClaiming, places
-from .records import Ack, Hold
+from .records import Ack, Hold, NewJob
 
 RUN_SAVEPOINT: Final = "workqueue_run"
 NO_SUCH_SAVEPOINT: Final = 1305
@@ -105,17 +106,18 @@ class MySQLStore(MySQLClaiming):
         return f"JSON_TABLE(%(given)s, '$[*]' COLUMNS ({columns})) AS given"
 
     def insert_rows(
-        self, sql: str, params: Mapping[str, Any], columns: str, ids: Sequence[Any], *, wake: bool
+        self, insertion: Insertion, params: Mapping[str, Any], jobs: Sequence[NewJob]
     ) -> list[tuple[Any, ...]]:
         if self.connection.features.can_return_rows_from_bulk_insert:
             # The row of a taken key is its holder's, and told by its id.
-            return super().insert_rows(sql, params, columns, ids, wake=wake)
+            return super().insert_rows(insertion, params, jobs)
         # One transaction: once committed, a row may be claimed and finished before it is read.
+        ids = [job.id.hex for job in jobs]
         with self.together(), self.connection.cursor() as cursor:
             named: Any = params
-            cursor.execute(sql, named)
+            cursor.execute(insertion.sql, named)
             cursor.execute(
-                f"SELECT {columns} FROM {self.live_table} "
+                f"SELECT {insertion.returned} FROM {self.live_table} "
                 f"WHERE {self.quote('id')} IN ({places(ids)})",
                 ids,
             )

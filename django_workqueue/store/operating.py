@@ -15,7 +15,8 @@ from ..models import DeadJob, LiveJob, Queue
 from ..models.fields import EncodedJSON
 from ..states import NOT_RUNNING, HeldReason, OutboxKind, State, UniqueWhile
 from .core import delete_rows, statement, transition
-from .inserting import Inserting, unique_hash
+from .inserting import Inserting
+from .newrows import unique_hash
 from .sweeping import Sweeping
 
 FOREVER: Final = datetime(9999, 12, 31, tzinfo=UTC)

@@ -7,31 +7,45 @@ it. So nothing is prepared where a pooler is seen; and one that is not seen does
 - a name is the hash of its text, and means that text on whatever connection;
 - only in autocommit: where a name means nothing, nothing was written, and the text itself follows.
 
-What is the same in most calls stands in the prepared text: each parameter costs both sides.
+What is the same in most calls stands in the prepared text, and the rest goes as literals: each
+parameter costs both sides.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError
 
 from .core import StoreCore, error_codes
+from .newrows import OF_A_TASK
 
 logger = logging.getLogger("django_workqueue.store")
 
 RUNS_BEFORE: Final = 5
 """A connection that lives for one request (CONN_MAX_AGE = 0) would lose by it."""
 
-PREPARED_WITH_CONSTANTS: Final = 32
-"""Statements of a connection with constants in their texts, each of which the server keeps."""
+MOST_WITH_CONSTANTS: Final = 32
+"""Texts with constants in them, each of which the server keeps for each connection."""
 
 REFUSED: Final = frozenset({"0A", "26", "42"})
 """Classes of SQLSTATE: its columns have changed; no statement has that name; one has it already."""
+
+
+class Prepared(NamedTuple):
+    """A statement that a connection knows, the order of its parameters, and how to quote a text."""
+
+    name: str
+    names: list[str]
+    quote: Callable[[bytes], bytes]
+
+    def execution(self, params: Mapping[str, Any]) -> str:
+        values = [literal(params[name], self.quote) for name in self.names]
+        return f"EXECUTE {self.name} ({', '.join(values)})"
 
 
 class Preparing(StoreCore):
@@ -41,15 +55,15 @@ class Preparing(StoreCore):
         super().__init__(alias)
         self.prepares = True
         # Of each of the driver's connections, by text: the runs so far, then what executes it.
-        self._known: WeakKeyDictionary[Any, dict[Any, int | str]] = WeakKeyDictionary()
+        # None: it may not be prepared there.
+        self._known: WeakKeyDictionary[Any, dict[str, int | Prepared | None]] = WeakKeyDictionary()
+        self._with_constants: dict[tuple[Any, ...], str] = {}
 
-    def execute(
-        self, cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str] = ()
-    ) -> None:
+    def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
         if self.prepares and is_alone(cursor.db):
             try:
-                if text := self._prepared(cursor, sql, params, constants):
-                    cursor.execute(text, params)
+                if prepared := self._prepared(cursor, sql, params):
+                    cursor.execute(prepared.execution(params))
                     return
             except DatabaseError as error:
                 if REFUSED.isdisjoint(str(code)[:2] for code in error_codes(error)):
@@ -58,23 +72,32 @@ class Preparing(StoreCore):
                 self.prepares = False
         cursor.execute(sql, params)
 
-    def _prepared(
-        self, cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str]
-    ) -> str:
+    def _prepared(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> Prepared | None:
         """Return what executes *sql* as prepared; nothing until it has run often enough."""
         known = self._known.setdefault(cursor.db.connection, {})
+        found = known.get(sql, 0)
+        if not isinstance(found, int):
+            return found
+        if found < RUNS_BEFORE:
+            known[sql] = found + 1
+            return None
+        prepared = known[sql] = prepare(cursor, sql, params) if may_prepare(cursor) else None
+        return prepared
+
+    def with_constants(self, sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        constants = [name for name in OF_A_TASK if name in params]
         key = (sql, *(params[name] for name in constants))
-        text = known.get(key)
-        if text is None and constants and len(known) >= PREPARED_WITH_CONSTANTS:
-            return self._prepared(cursor, sql, params, ())
-        if not isinstance(text, str):
-            runs = text or 0
-            if runs < RUNS_BEFORE:
-                known[key] = runs + 1
-                return ""
-            may = may_prepare(cursor)
-            text = known[key] = prepare(cursor, sql, params, constants) if may else ""
-        return text
+        text = self._with_constants.get(key)
+        if text is None:
+            if len(self._with_constants) >= MOST_WITH_CONSTANTS:
+                return sql, params
+            kept = {name: f"%({name})s" for name in params}
+            ops: Any = self.connection.ops
+            for name in constants:
+                kept[name] = ops.compose_sql("%s", [params[name]]).replace("%", "%%")
+            # In one go: a constant may look like the place of another.
+            text = self._with_constants[key] = sql % kept
+        return text, {name: value for name, value in params.items() if name not in constants}
 
 
 def is_alone(connection: Any) -> bool:
@@ -92,23 +115,30 @@ def may_prepare(cursor: Any) -> bool:
     A pooler makes up the number and the secret by which its client may cancel a statement.
     """
     connection = cursor.db
-    settings = connection.settings_dict
-    if settings.get("DISABLE_SERVER_SIDE_CURSORS"):
+    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         # By which Django is told of a pooler in transaction mode.
         return False
-    if settings["OPTIONS"].get("server_side_binding"):
-        # EXECUTE takes no parameters of the protocol; there, psycopg's own prepare_threshold works.
+    if not hasattr(connection.connection, "pgconn"):
+        # Psycopg 2 quotes by other means, which were not tried.
         return False
     cursor.execute("SELECT pg_backend_pid()")
     return bool(cursor.fetchone()[0] == connection.connection.info.backend_pid)
 
 
-def prepare(cursor: Any, sql: str, params: Mapping[str, Any], constants: Sequence[str]) -> str:
+def prepare(cursor: Any, sql: str, params: Mapping[str, Any]) -> Prepared:
     """Prepare *sql* on the connection of *cursor*; return what executes it."""
-    given = [name for name in params if name not in constants]
-    numbered = {name: f"${number}" for number, name in enumerate(given, start=1)}
-    quoted = {name: cursor.db.ops.compose_sql("%s", [params[name]]) for name in constants}
-    text = sql % (numbered | quoted)
+    from psycopg.pq import Escaping
+
+    text = sql % {name: f"${number}" for number, name in enumerate(params, start=1)}
     name = f"workqueue_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     cursor.execute(f"PREPARE {name} AS {text}")
-    return f"EXECUTE {name} ({', '.join(f'%({each})s' for each in given)})"
+    return Prepared(name, list(params), Escaping(cursor.db.connection.pgconn).escape_literal)
+
+
+def literal(value: Any, quote: Callable[[bytes], bytes]) -> str:
+    """Return *value* as SQL; *quote* is for texts."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, int | float):
+        return str(value)
+    return quote(str(value).encode()).decode()
