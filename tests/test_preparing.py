@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.core.exceptions import SynchronousOnlyOperation
+from django.db import connection, connections, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -93,6 +97,46 @@ def test_no_text_ends_the_literal_that_holds_it() -> None:
     assert waiting()[RUNS_BEFORE + 1 :] == texts
 
 
+def test_a_cursor_in_use_is_not_used_by_another() -> None:
+    enqueue(RUNS_BEFORE + 2)
+
+    ids: list[str] = []
+
+    def between(execute: Callable[..., Any], *given: Any) -> Any:
+        if not ids:
+            ids.append("begun")
+            ids[0] = app.echo.enqueue("inner").id
+        return execute(*given)
+
+    with connection.execute_wrapper(between):
+        outer = app.echo.enqueue("outer")
+    assert outer.id != ids[0]
+    assert {outer.id, ids[0]} <= {str(job_id) for job_id in rows()["live"]}
+    assert sorted(waiting()[RUNS_BEFORE + 2 :]) == ["inner", "outer"]
+
+
+def test_a_connection_that_was_closed_is_not_kept(new_connection: Preparing) -> None:
+    enqueue(RUNS_BEFORE + 2)
+    driver = weakref.ref(connection.connection)
+    connection.close()
+    enqueue(RUNS_BEFORE + 2)
+    gc.collect()
+    assert driver() is None
+    assert waiting() == [*range(RUNS_BEFORE + 2)] * 2
+
+
+def test_a_prepared_enqueue_is_refused_in_a_loop_of_coroutines() -> None:
+    """As what goes through a cursor of Django's is: it would stop the loop."""
+    enqueue(RUNS_BEFORE + 2)
+
+    async def call() -> None:
+        app.echo.enqueue(1)
+
+    with pytest.raises(SynchronousOnlyOperation):
+        asyncio.run(call())
+    assert len(waiting()) == RUNS_BEFORE + 2
+
+
 def test_every_option_is_stored_as_given() -> None:
     often = app.echo.using(
         priority=-3, max_attempts=7, timeout=0.25, expires=60, result_ttl=0, dead_letter=False,
@@ -135,7 +179,7 @@ def test_of_very_many_tasks_those_that_are_too_many_share_one_statement(
     last = app.echo.using(queue_name="one more")
     assert statements(lambda: last.enqueue("last")) == ["EXECUTE"]
     assert waiting()[-1] == "last"
-    known = new_connection._known[connection.connection]
+    known = new_connection._sessions[connections["default"]].known
     assert len(known) == MOST_WITH_CONSTANTS + 1
 
 
@@ -200,7 +244,7 @@ def test_a_name_that_the_servers_connection_knows_already_loses_no_job() -> None
     store = get_store()
     enqueue(1)
     assert isinstance(store, Preparing)
-    store._known.clear()
+    store._sessions.clear()
     enqueue(RUNS_BEFORE + 2)
     assert waiting() == [*range(RUNS_BEFORE), 0, *range(RUNS_BEFORE + 2)]
     assert not store.prepares

@@ -173,9 +173,12 @@ class StoreCore:
     def load_uuid(self, value: Any) -> uuid.UUID:
         return value if isinstance(value, uuid.UUID) else uuid.UUID(value)
 
-    def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
-        """Run *sql*, a short statement that runs often; each of its parameters has a name."""
-        cursor.execute(sql, params)
+    def run(self, sql: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        """Return the rows of *sql*, a short statement that runs often, with named parameters."""
+        named: Any = params
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, named)
+            return list(cursor.fetchall())
 
     # Rows
 

@@ -161,9 +161,7 @@ class Inserting(Columns):
         self, insertion: Insertion, params: Mapping[str, Any], jobs: Sequence[NewJob]
     ) -> list[tuple[Any, ...]]:
         """Write *jobs*; return what the insertion returns of those that were written."""
-        with self.connection.cursor() as cursor:
-            self.execute(cursor, insertion.text, params)
-            return list(cursor.fetchall())
+        return self.run(insertion.text, params)
 
     def _row(self, job: NewJob) -> tuple[Any, ...]:
         """Return the values of FACTS and TIMES."""

@@ -127,13 +127,12 @@ class PostgreSQLStore(Preparing, BaseStore):
             f"RETURNING {self.claim_columns_sql('job.')}"
         )
         # In SET, unqualified names on the right are the target's: chosen has no column of them.
+        if limit == 1:
+            # Somebody waits for it, and its plan can only walk the one index.
+            params = numbered([*where_params, *changes_params])
+            return self.run(sql % tuple(f"%({name})s" for name in params), params)
         with self.connection.cursor() as cursor:
-            if limit > 1:
-                cursor.execute(sql, [*where_params, limit, *changes_params])
-            else:
-                # Of one job: somebody waits for it, and its plan can only walk the one index.
-                params = numbered([*where_params, *changes_params])
-                self.execute(cursor, sql % tuple(f"%({name})s" for name in params), params)
+            cursor.execute(sql, [*where_params, limit, *changes_params])
             return list(cursor.fetchall())
 
     def ack_rows(

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError
+from django.utils.asyncio import async_unsafe
 
 from .core import StoreCore, error_codes
 from .newrows import OF_A_TASK
@@ -48,41 +49,62 @@ class Prepared(NamedTuple):
         return f"EXECUTE {self.name} ({', '.join(values)})"
 
 
+class Session:
+    """What one of the driver's connections knows, and a cursor of it."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = driver
+        # By text: the runs so far, then what executes it. None: it may not be prepared here.
+        self.known: dict[str, int | Prepared | None] = {}
+        # To make a cursor takes as long as all that is done with it. Who uses one takes it out.
+        self.cursors: list[Any] = []
+
+    # As Django's own cursors: not where a loop of coroutines would wait for it.
+    @async_unsafe
+    def rows(self, connection: Any, text: str) -> list[tuple[Any, ...]]:
+        """Return the rows of *text*; what looks on at Django's cursors sees it."""
+        if connection.queries_logged:
+            with connection.cursor() as cursor:
+                cursor.execute(text)
+                return list(cursor.fetchall())
+        own = self.cursors.pop() if self.cursors else self.driver.cursor()
+        cursor = connection.make_cursor(own)
+        cursor.execute(text)
+        found = list(cursor.fetchall())
+        self.cursors.append(own)
+        return found
+
+
 class Preparing(StoreCore):
     """Short statements that run often."""
 
     def __init__(self, alias: str) -> None:
         super().__init__(alias)
         self.prepares = True
-        # Of each of the driver's connections, by text: the runs so far, then what executes it.
-        # None: it may not be prepared there.
-        self._known: WeakKeyDictionary[Any, dict[str, int | Prepared | None]] = WeakKeyDictionary()
+        # By Django's connection, which may get another one of the driver.
+        self._sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
         self._with_constants: dict[tuple[Any, ...], str] = {}
 
-    def execute(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> None:
-        if self.prepares and is_alone(cursor.db):
+    def run(self, sql: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        connection = self.connection
+        connection.close_if_health_check_failed()
+        if self.prepares and is_alone(connection):
             try:
-                if prepared := self._prepared(cursor, sql, params):
-                    cursor.execute(prepared.execution(params))
-                    return
+                session = self._session(connection)
+                if prepared := _prepared(connection, session, sql, params):
+                    return session.rows(connection, prepared.execution(params))
             except DatabaseError as error:
                 if REFUSED.isdisjoint(str(code)[:2] for code in error_codes(error)):
                     raise
                 logger.info("prepared statement refused; sent whole from now on", exc_info=True)
                 self.prepares = False
-        cursor.execute(sql, params)
+        return super().run(sql, params)
 
-    def _prepared(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> Prepared | None:
-        """Return what executes *sql* as prepared; nothing until it has run often enough."""
-        known = self._known.setdefault(cursor.db.connection, {})
-        found = known.get(sql, 0)
-        if not isinstance(found, int):
-            return found
-        if found < RUNS_BEFORE:
-            known[sql] = found + 1
-            return None
-        prepared = known[sql] = prepare(cursor, sql, params) if may_prepare(cursor) else None
-        return prepared
+    def _session(self, connection: Any) -> Session:
+        session = self._sessions.get(connection)
+        if session is None or session.driver is not connection.connection:
+            session = self._sessions[connection] = Session(connection.connection)
+        return session
 
     def with_constants(self, sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         constants = [name for name in OF_A_TASK if name in params]
@@ -102,11 +124,27 @@ class Preparing(StoreCore):
 
 def is_alone(connection: Any) -> bool:
     """Tell whether a statement is its own transaction: no BEGIN was sent by hand, either."""
-    if connection.in_atomic_block or not connection.autocommit:
-        return False
     driver = connection.connection
+    if driver is None or connection.in_atomic_block or not connection.autocommit:
+        return False
     # Psycopg's info makes an object for the connection and one for the status.
     return not (getattr(driver, "pgconn", None) or driver.info).transaction_status
+
+
+def _prepared(
+    connection: Any, session: Session, sql: str, params: Mapping[str, Any]
+) -> Prepared | None:
+    """Return what executes *sql* as prepared; nothing until it has run often enough."""
+    found = session.known.get(sql, 0)
+    if not isinstance(found, int):
+        return found
+    if found < RUNS_BEFORE:
+        session.known[sql] = found + 1
+        return None
+    with connection.cursor() as cursor:
+        prepared = prepare(cursor, sql, params) if may_prepare(cursor) else None
+    session.known[sql] = prepared
+    return prepared
 
 
 def may_prepare(cursor: Any) -> bool:
