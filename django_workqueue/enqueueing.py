@@ -8,7 +8,7 @@ from typing import Final, Literal
 from django.db import transaction
 from django.db.models import Q
 
-from . import conf, results, wakeup
+from . import conf, notifying, results
 from .exceptions import UniqueKeyTaken
 from .states import State
 from .store import BaseStore, Inserted, NewJob, get_store, queue_alias
@@ -33,7 +33,7 @@ def enqueue(job: NewJob, on_conflict: OnConflict, settings: conf.Settings) -> Pl
     store = get_store(queue_alias(settings))
     if store.connection.in_atomic_block:
         written = store.insert([job])
-        wakeup.notify(store)
+        notifying.notify(store)
     else:
         warn_of_other(store.alias, job.task)
         written = store.insert([job], wake=settings.notify)
@@ -54,7 +54,7 @@ def enqueue_many(
     if jobs and not store.connection.in_atomic_block:
         warn_of_other(store.alias, jobs[0].task)
     with transaction.atomic(using=store.alias):
-        wakeup.notify(store)
+        notifying.notify(store)
         rows = store.insert(jobs)
         if len(rows) == len(jobs):
             return [*rows]

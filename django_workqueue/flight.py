@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
 
-from . import clock, registry, wakeup
+from . import clock, notifying, registry
 from .claimer import Claimer
 from .demand import FIRST_GUESS_SECONDS, estimate
 from .extender import DATABASE_FAULTS
@@ -114,7 +114,7 @@ class Flight:
                 self._executors.tell(finished)
         if gives_back:
             # Others may sleep until they are told of something to do.
-            wakeup.notify(self._store)
+            notifying.notify(self._store)
         return True
 
     def _gather(self) -> None:

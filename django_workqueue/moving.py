@@ -17,7 +17,7 @@ from typing import Any, Final
 from django.db import DataError, IntegrityError, transaction
 from django.db.models import Q
 
-from . import conf, payload, results, wakeup
+from . import conf, notifying, payload, results
 from .enqueueing import OnConflict, place
 from .exceptions import WorkQueueError
 from .models import Moved
@@ -57,7 +57,7 @@ def leave(alias: str, job: NewJob, on_conflict: OnConflict) -> Inserted:
     """Write *job* into the outbox of *alias*, in the caller's transaction."""
     store = get_store(alias)
     (written,) = store.insert([wrapped(job, on_conflict)])
-    wakeup.notify(store)
+    notifying.notify(store)
     return written
 
 
@@ -92,7 +92,7 @@ def _arrive(
     placed = place(store, job, on_conflict)
     if not isinstance(placed, Inserted):
         _keep_refused(store, job, placed.id, claim)
-    wakeup.notify(store)
+    notifying.notify(store)
     return True
 
 

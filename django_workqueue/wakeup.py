@@ -1,8 +1,8 @@
 """A hint that work came. It may be lost, late or doubled (I6): the poll is what finds work.
 
-PostgreSQL: LISTEN on one fixed channel, on the connection of the thread that waits. SQLite:
-``PRAGMA data_version``, which moves with every commit of another connection. Elsewhere nobody
-tells, and the poll is all there is.
+PostgreSQL: LISTEN on one fixed channel, on the connection of the thread that waits; `notifying`
+tells there. SQLite: ``PRAGMA data_version``, which moves with every commit of another connection.
+Elsewhere nobody tells, and the poll is all there is.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ import logging
 import math
 import os
 import select
-import threading
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-from django.db import DatabaseError, InterfaceError, transaction
+from django.db import DatabaseError, InterfaceError
 
 from . import clock, conf
 from .store import BaseStore
@@ -325,57 +324,3 @@ def schedule_wakeup_for(store: BaseStore) -> Wakeup:
     """
     listens = store.connection.vendor == "postgresql" and conf.current().notify
     return ScheduleWakeup(store) if listens else Wakeup(store)
-
-
-# The other side
-
-
-class _Transaction:
-    """One outermost transaction that enqueued something, and whether its workers were told."""
-
-    def __init__(self, outermost: Any) -> None:
-        self.outermost = outermost
-        self.told = False
-
-
-_local = threading.local()
-
-
-def notify(store: BaseStore) -> None:
-    """Tell waiting workers, after the commit of the present transaction, once a transaction.
-
-    A notification that fails loses nothing and fails nobody: the poll finds the job. (In a
-    transaction NOTIFY would make commits wait for each other.)
-    """
-    connection = store.connection
-    if connection.vendor != "postgresql" or not conf.current().notify:
-        return
-    if not connection.in_atomic_block:
-        _send(store)
-        return
-    known: dict[str, _Transaction] = _local.__dict__.setdefault("transactions", {})
-    current = known.get(store.alias)
-    if current is None or current.outermost is not connection.atomic_blocks[0]:
-        current = known[store.alias] = _Transaction(connection.atomic_blocks[0])
-
-    # A hook for each call, since a savepoint that rolls back takes its hooks along.
-    def tell(noted: _Transaction = current) -> None:
-        if not noted.told:
-            noted.told = True
-            _send(store)
-
-    transaction.on_commit(tell, using=store.alias, robust=True)
-
-
-def tell_schedulers(store: BaseStore) -> None:
-    """Tell waiting schedulers, after the commit of the present transaction, of a change."""
-    if store.connection.vendor == "postgresql" and conf.current().notify:
-        transaction.on_commit(lambda: _send(store, "schedules"), using=store.alias, robust=True)
-
-
-def _send(store: BaseStore, told: str = "") -> None:
-    try:
-        with store.connection.cursor() as cursor:
-            cursor.execute("SELECT pg_notify(%s, %s)", [CHANNEL, told])
-    except (DatabaseError, InterfaceError):
-        logger.warning("notification failed; a poll finds the job", exc_info=True)

@@ -268,7 +268,7 @@ def test_requeue_twice_is_harmless_and_says_so(store: BaseStore) -> None:
 
 def test_requeue_wakes_a_waiting_worker(store: BaseStore, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr("django_workqueue.wakeup.notify", lambda store: told.append(store.alias))
+    monkeypatch.setattr("django_workqueue.notifying.notify", lambda store: told.append(store.alias))
     job_id = factories.dead(store).id
     do(operator(), "deadjob_requeue", job_id)
     do(operator(), "deadjob_requeue", job_id)

@@ -17,10 +17,10 @@ from django.db import OperationalError, connection, connections
 from django_workqueue import clock, conf, cron, scheduler
 from django_workqueue.locks import lock
 from django_workqueue.models import LiveJob, Schedule
+from django_workqueue.notifying import tell_schedulers
 from django_workqueue.scheduler import LOCK_NAME, Scheduler, TickReport, planning, ticking
 from django_workqueue.schedules import declaring, schedule
 from django_workqueue.store import BaseStore, get_store
-from django_workqueue.wakeup import tell_schedulers
 from tests import factories
 from tests.app.tasks import add
 from tests.factories import T0, at

@@ -1,4 +1,4 @@
-"""`wakeup`: work is told of, and nothing rests on it (I6). In these tests no poll helps."""
+"""`notifying`, `wakeup`: work is told of, and nothing rests on it (I6). Here no poll helps."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from django.db import DatabaseError, transaction
 from django.utils.translation import gettext_lazy, ngettext_lazy
 
-from .. import wakeup
+from .. import notifying
 from ..exceptions import UniqueKeyTaken
 from ..store import BaseStore, CancelAnswer
 
@@ -115,7 +115,7 @@ def requeue(store: BaseStore, job_id: uuid.UUID, *, payload: str | None = None) 
         return Refusal(job_id, error.holder_id)
     if not is_requeued:
         return Answer.NOTHING
-    wakeup.notify(store)
+    notifying.notify(store)
     return Answer.DONE
 
 

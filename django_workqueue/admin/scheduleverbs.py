@@ -16,7 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from .. import conf, cron, wakeup
+from .. import conf, cron, notifying
 from ..models import Schedule
 from ..scheduler import planning, writing
 from ..store import BaseStore, get_store
@@ -126,7 +126,7 @@ class OperatedSchedules(NamedAdmin):
             if changes and not store.edit_schedule(form.schedule, changes):
                 form.add_error(None, _("Somebody else changed it just now. Open it again."))
                 return None
-        wakeup.tell_schedulers(store)
+        notifying.tell_schedulers(store)
         self._log(request, name, ADDITION if form.schedule is None else CHANGE, "Saved.")
         self.message_user(request, _("The schedule was saved."), messages.SUCCESS)
         return name
@@ -153,7 +153,7 @@ class OperatedSchedules(NamedAdmin):
     def _resume(self, request: HttpRequest, store: BaseStore, schedule: Schedule) -> str:
         if not store.resume_schedule(schedule.pk):
             return _("It was not paused.")
-        wakeup.tell_schedulers(store)
+        notifying.tell_schedulers(store)
         self._log(request, schedule.pk, CHANGE, "Resumed.")
         return _("Resumed: its policy decides about the ticks that passed.")
 
@@ -161,7 +161,7 @@ class OperatedSchedules(NamedAdmin):
         job_id = store.run_now(planning.job_of(schedule, None, conf.current()))
         if job_id is None:
             return format_html("{}", _("No job was made: its unique key is taken by a live job."))
-        wakeup.notify(store)
+        notifying.notify(store)
         self._log(request, schedule.pk, CHANGE, f"Run now: job {job_id}.")
         return format_html(
             _("Job {} was made; the ticks stay as they are."), job_link("livejob", job_id)

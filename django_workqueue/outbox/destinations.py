@@ -77,7 +77,7 @@ class Destination:
         key until the caller's commit. Raises NotInTransaction outside of ``atomic()``, and
         ValueError for an argument, before any SQL.
         """
-        from .. import wakeup
+        from .. import notifying
         from ..store import get_store
 
         alias = database_of(using, "publish()")
@@ -87,7 +87,7 @@ class Destination:
         if self.ordered and key:
             message = message.numbered(store.next_seq(self.queue_name, key))
         store.insert([message])
-        wakeup.notify(store)
+        notifying.notify(store)
         return message.id
 
     def _message(self, content: Any, key: str, headers: Mapping[str, Any] | None) -> NewJob:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from .. import conf, cron, wakeup
+from .. import conf, cron, notifying
 from ..models import Schedule
 from ..store import BaseStore
 from ..store.scheduling import Fired
@@ -61,7 +61,7 @@ def tick(
                 )
     report.has_more = report.has_more or len(names) == BATCH
     if report.job_count:
-        wakeup.notify(store)
+        notifying.notify(store)
     return report
 
 

@@ -11,7 +11,7 @@ from django.apps import apps
 from django.core.management.base import CommandError
 from django.db import DatabaseError, transaction
 
-from django_workqueue import calls, conf, enqueueing, registry, wakeup
+from django_workqueue import calls, conf, enqueueing, notifying, registry
 from django_workqueue.scheduler import writing
 from django_workqueue.store import BaseStore, Inserted
 from django_workqueue.store.scheduling import SOURCE_ADMIN
@@ -53,7 +53,7 @@ def run(command: WorkQueueCommand, given: dict[str, Any]) -> None:
             for row in beat_rows()
         ]
     if given["create"]:
-        wakeup.tell_schedulers(store)
+        notifying.tell_schedulers(store)
     if given["json"]:
         command.stdout.write(json.dumps(told, sort_keys=True))
     else:
