@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Final
 
 from . import clock
-from .wakeup import Wakeup
+from .wakeup.base import Wakeup
 
 logger = logging.getLogger("django_workqueue")
 

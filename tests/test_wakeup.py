@@ -20,6 +20,8 @@ from django.test.utils import CaptureQueriesContext
 from django_workqueue import wakeup, watching
 from django_workqueue.store import get_store
 from django_workqueue.store.postgresql import CHANNEL
+from django_workqueue.wakeup import postgresql as listening
+from django_workqueue.wakeup import sqlite as looking
 from tests import jobs
 from tests.jobs import app
 from tests.threads import in_thread
@@ -199,8 +201,8 @@ def test_behind_a_pooler_where_no_notification_arrives_a_worker_polls(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Case E 108: a pooler in transaction mode answers LISTEN, and nothing ever comes."""
-    monkeypatch.setattr(wakeup.PostgreSQLWakeup, "_take", lambda hint: [])
-    monkeypatch.setattr(wakeup, "PROOF_SECONDS", 0.05)
+    monkeypatch.setattr(listening.PostgreSQLWakeup, "_take", lambda hint: [])
+    monkeypatch.setattr(listening, "PROOF_SECONDS", 0.05)
     result = app.echo.enqueue("polled")
 
     jobs.drain()
@@ -225,7 +227,7 @@ def test_a_file_that_cannot_be_read_ends_a_wait_and_no_worker(tmp_path: Path) ->
     with contextlib.closing(sqlite3.connect(tmp_path / "file", timeout=0)) as writer:
         writer.execute("CREATE TABLE t (x)")
         store = get_store()
-        woken = wakeup.SQLiteWakeup(store)
+        woken = looking.SQLiteWakeup(store)
         woken.attach()
         own = woken._connection
         own.connection.close()
@@ -245,10 +247,10 @@ def test_a_file_that_cannot_be_read_ends_a_wait_and_no_worker(tmp_path: Path) ->
 @pytest.mark.vendor("sqlite")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system tells of no writes")
 def test_a_commit_wakes_though_nobody_looks_by_himself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeup, "WATCHED_SECONDS", 10 * PATIENCE_SECONDS)
+    monkeypatch.setattr(looking, "WATCHED_SECONDS", 10 * PATIENCE_SECONDS)
     for _ in range(3):
         # The last wake-up's rest is over before the next: a write is told of, whenever it comes.
-        time.sleep(wakeup.QUIET_SECONDS)
+        time.sleep(looking.QUIET_SECONDS)
         woken = waiting(PATIENCE_SECONDS)
         app.echo.enqueue(1)
         assert woken()
@@ -295,7 +297,7 @@ def test_what_came_before_a_look_for_work_wakes_no_more() -> None:
 
     hint.catch_up()
 
-    assert not hint.wait(2 * wakeup.QUIET_SECONDS)
+    assert not hint.wait(2 * looking.QUIET_SECONDS)
     app.echo.enqueue(2)
     assert hint.wait(PATIENCE_SECONDS)
     hint.close()
