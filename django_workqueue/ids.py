@@ -1,8 +1,9 @@
-"""Ids made by the client: UUIDv7 (RFC 9562), rising within a process."""
+"""Ids made by the client. A job's are UUIDv7 (RFC 9562), rising within a process."""
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 import uuid
@@ -30,6 +31,11 @@ def new_id() -> uuid.UUID:
 def new_token() -> uuid.UUID:
     """Return a random token, made for one claim before its statement is sent."""
     return uuid.uuid4()
+
+
+def new_worker_id() -> str:
+    """Return an id that is never used again, also where containers share a host name."""
+    return f"{socket.gethostname()[:100]}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
 def _forget_after_fork() -> None:

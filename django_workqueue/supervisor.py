@@ -22,11 +22,11 @@ from .board import Board
 from .child import Child, Spawn
 from .ending import EXIT_GAVE_UP, EXIT_RECYCLE
 from .extender import DATABASE_FAULTS, fault_pause
+from .ids import new_worker_id
 from .loop import Loop
 from .settler import REFUSED
 from .store import BaseStore, get_store
 from .sweeper import Sweeper
-from .worker import new_worker_id
 
 logger = logging.getLogger("django_workqueue.supervisor")
 

@@ -8,29 +8,26 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import random
-import select
-import socket
 import threading
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from django.db import connections
 
 from . import clock, conf
-from .board import Board
 from .claimer import Claimed, Claimer
 from .deadlines import look
 from .demand import Room
 from .ending import Ended, Ending
 from .extender import DATABASE_FAULTS, Extender, fault_pause
 from .flight import Flight
+from .ids import new_worker_id
 from .intake import Intake, Slots
 from .job import Job
 from .loop import Loop
 from .memory import MemoryLimit
+from .parent import Parent
 from .relay import Relays
 from .settler import Settled
 from .store import BaseStore, get_store
@@ -71,21 +68,6 @@ class Options:
     sweep: bool = True
     # Of each outbox; 0 relays none.
     relay_threads: int = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Parent:
-    """What a supervised worker was given by its parent."""
-
-    worker_id: str
-    board: Board
-    # Readable, at its end, once the parent is gone.
-    alive_descriptor: int
-
-
-def new_worker_id() -> str:
-    """Return an id that is never used again, also where containers share a host name."""
-    return f"{socket.gethostname()[:100]}-{os.getpid()}-{uuid.uuid4().hex[:12]}"
 
 
 class Worker:
@@ -155,7 +137,7 @@ class Worker:
             helper.run_thread("workqueue-helper")
         self._relays.start()
         if self._parent is not None:
-            threading.Thread(target=self._watch_parent, daemon=True).start()
+            threading.Thread(target=self._watch, args=(self._parent,), daemon=True).start()
             self._parent.board.show_ready()
         try:
             self._loop.run()
@@ -179,18 +161,9 @@ class Worker:
         """Whether it ended because nothing was due any more."""
         return self._ending.drained
 
-    def _watch_parent(self) -> None:
-        """Show the parent that threads get to run here; stop when it is gone.
-
-        Then nobody gives back what this process has to cut.
-        """
-        assert self._parent is not None
-        board, descriptor = self._parent.board, self._parent.alive_descriptor
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        # Readable at its end only: nobody writes to it.
-        while not poll.poll(1000 * board.sign_seconds):
-            board.show_alive()
+    def _watch(self, parent: Parent) -> None:
+        """Stop when the parent is gone: then nobody gives back what this process has to cut."""
+        parent.show_alive_until_gone()
         logger.warning("parent is gone", extra={"worker_id": self.id})
         self._parent = None
         self.stop()

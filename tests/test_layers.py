@@ -23,8 +23,8 @@ ORDER = """
     enqueueing moving tasks calls backend queues schedules outbox
     board job outcomes announcing connecting blocking executor starting demand loop extender kinds
     settler claimer deadlines suspects ending memory
-    atomically coroutines threads flight intake sweeper delivery relay_thread relay worker scheduler
-    presence child supervisor doctor logs tuning vanishing
+    atomically coroutines threads flight intake sweeper delivery relay_thread relay parent worker
+    scheduler presence child supervisor doctor logs tuning vanishing
     checks admin apps commands
     contrib testing pytest_plugin
 """.split()  # noqa: SIM905 - a line a group, as the design draws them

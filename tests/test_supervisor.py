@@ -22,10 +22,11 @@ from django_workqueue.child import Child, is_stopped
 from django_workqueue.ending import EXIT_GAVE_UP, EXIT_RECYCLE
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.models import Worker as WorkerRow
+from django_workqueue.parent import Parent
 from django_workqueue.store import get_store
 from django_workqueue.supervisor import MAX_FAILED_STARTS, Plan, Supervisor
 from django_workqueue.sweeper import Sweeper
-from django_workqueue.worker import Options, Parent, Worker
+from django_workqueue.worker import Options, Worker
 from tests import factories
 from tests.jobs import app
 from tests.processes import ROOT, Process, command, environment, lines, wait_until, worker

@@ -23,13 +23,14 @@ from django_workqueue.compat import TaskResultStatus, task_finished
 from django_workqueue.demand import Room
 from django_workqueue.ending import Ended
 from django_workqueue.exceptions import Retry, Snooze, Terminal
+from django_workqueue.ids import new_worker_id
 from django_workqueue.loop import Loop
 from django_workqueue.models import DeadJob, LiveJob, Result
 from django_workqueue.results import moment
 from django_workqueue.states import DeathReason, State
 from django_workqueue.store import BaseStore, get_store
 from django_workqueue.sweeper import sweep
-from django_workqueue.worker import CUT_DELAY_SECONDS, Worker, new_worker_id
+from django_workqueue.worker import CUT_DELAY_SECONDS, Worker
 from tests import jobs
 from tests.jobs import app, body, raising
 from tests.store_faults import Fault, with_faults

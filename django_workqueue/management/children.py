@@ -16,7 +16,7 @@ from django.utils.autoreload import get_child_arguments
 from ..board import Board
 from ..child import Spawn
 from ..ending import EXIT_GAVE_UP, EXIT_RECYCLE, Ended
-from ..worker import Parent
+from ..parent import Parent
 from .base import USAGE
 
 CHILD_VARIABLE: Final = "DJANGO_WORKQUEUE_CHILD"

@@ -16,12 +16,13 @@ from django_workqueue.demand import most_in_flight
 from django_workqueue.ending import Ended
 from django_workqueue.loop import stop_on_signals
 from django_workqueue.outbox import destinations
+from django_workqueue.parent import Parent
 from django_workqueue.relay import relayed_aliases
 from django_workqueue.store import BaseStore
 from django_workqueue.supervisor import Plan, Supervisor
 from django_workqueue.tuning import tuned
 from django_workqueue.vanishing import noticed
-from django_workqueue.worker import ASYNC_TASKS, Options, Parent, Worker
+from django_workqueue.worker import ASYNC_TASKS, Options, Worker
 
 from ..base import USAGE, WorkQueueCommand, schedules_refused
 from ..children import child_exit_code, child_of, exit_code, leave, spawner
