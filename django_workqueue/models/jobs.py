@@ -12,7 +12,6 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from ..compat import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY
 from ..ids import new_id
 from ..states import (
     DeathReason,
@@ -22,6 +21,7 @@ from ..states import (
     State,
     UniqueWhile,
 )
+from .conditions import ShortCheck
 from .fields import ExactCharField, JSONTextField, MomentField, NumberedIndex, StateIndex
 from .indexes import SetIndex, SetUniqueConstraint
 
@@ -48,15 +48,16 @@ class JobFacts(models.Model):
     rank = models.SmallIntegerField(default=0)
     run_after = MomentField()
     expires_at = MomentField(null=True)
-    attempt = models.PositiveIntegerField(default=0)
-    max_attempts = models.PositiveIntegerField()
+    # Counts are no PositiveIntegerField, whose CHECK PostgreSQL would read for each statement.
+    attempt = models.IntegerField(default=0)
+    max_attempts = models.IntegerField()
     fence = models.BigIntegerField(default=0)
     claimed_at = MomentField(null=True)
     started_at = MomentField(null=True)
     enqueued_at = MomentField()
     worker_ids = JSONTextField(default=list)
     suspect = models.BooleanField(default=False)
-    deaths = models.PositiveIntegerField(default=0)
+    deaths = models.IntegerField(default=0)
     unique_key = models.TextField(blank=True, default="")
     unique_while = ExactCharField(
         max_length=8, choices=choices(UniqueWhile), blank=True, default=""
@@ -104,11 +105,13 @@ class LiveJob(JobFacts):
         constraints: ClassVar = [
             # Not unique=True on the field, which adds a second index for LIKE on PostgreSQL.
             SetUniqueConstraint(name="workqueue_live_unique", fields=["unique_hash"]),
-            models.CheckConstraint(
-                name="workqueue_live_state", condition=Q(state__in=[s.value for s in State])
+            ShortCheck(
+                name="workqueue_live_state",
+                condition=Q(state__in=[s.value for s in State]),
+                postgresql=f"state = ANY ('{{{','.join(State)}}}'::text[])",
             ),
             # I2: token, worker and lease end are all set when running, all null otherwise.
-            models.CheckConstraint(
+            ShortCheck(
                 name="workqueue_live_holder",
                 condition=Q(
                     state=State.RUNNING.value,
@@ -124,10 +127,8 @@ class LiveJob(JobFacts):
                         lease_expires_at__isnull=True,
                     )
                 ),
-            ),
-            models.CheckConstraint(
-                name="workqueue_live_rank",
-                condition=Q(rank__gte=-TASK_MAX_PRIORITY, rank__lte=-TASK_MIN_PRIORITY),
+                postgresql="num_nonnulls(token, worker_id, lease_expires_at) "
+                "= 3 * (state = 'running')::int",
             ),
         ]
         indexes: ClassVar = [

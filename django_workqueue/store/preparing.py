@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from asyncio import _get_running_loop  # what costs less than an error caught
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError
-from django.utils.asyncio import async_unsafe
 
 from .core import StoreCore, error_codes
 from .newrows import OF_A_TASK
@@ -59,11 +59,10 @@ class Session:
         # To make a cursor takes as long as all that is done with it. Who uses one takes it out.
         self.cursors: list[Any] = []
 
-    # As Django's own cursors: not where a loop of coroutines would wait for it.
-    @async_unsafe
     def rows(self, connection: Any, text: str) -> list[tuple[Any, ...]]:
         """Return the rows of *text*; what looks on at Django's cursors sees it."""
-        if connection.queries_logged:
+        if connection.queries_logged or _get_running_loop():
+            # Django's own cursor is for debugging, and refuses to stop a loop of coroutines.
             with connection.cursor() as cursor:
                 cursor.execute(text)
                 return list(cursor.fetchall())
