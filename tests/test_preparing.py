@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -150,6 +151,23 @@ def test_every_option_is_stored_as_given() -> None:
         own = {"unique_key", "unique_hash", "expires_at"}
         assert {name for name in first if first[name] != other[name]} <= OWN | own
         assert (other["expires_at"] - other["enqueued_at"]).total_seconds() == 60
+
+
+class Name(str, Enum):  # noqa: UP042  # what projects have, and what str() shows by its class
+    EAST = "east"
+
+
+def test_a_member_of_an_enum_is_stored_as_the_text_it_is(new_connection: Preparing) -> None:
+    # The literal must be right for the queue's name too, which is no constant for all tasks.
+    new_connection._with_constants |= {(number,): "" for number in range(MOST_WITH_CONSTANTS)}
+    often = app.echo.using(queue_name=Name.EAST, unique_key=lambda number: Name.EAST)
+    for number in range(RUNS_BEFORE + 2):
+        often.enqueue(number)
+        (row,) = rows()["live"].values()
+        assert (row["queue_name"], row["unique_key"]) == ("east", "east")
+        LiveJob.objects.all().delete()
+    app.echo.using(unique_key=lambda key: key).enqueue_many([((Name.EAST,), {}), (("b",), {})])
+    assert {row["unique_key"] for row in rows()["live"].values()} == {"east", "b"}
 
 
 def test_what_is_the_same_in_all_calls_of_a_task_is_no_parameter() -> None:

@@ -157,3 +157,11 @@ def literal(value: Any) -> str:
     if value is None:
         return ""
     return f"'{value}'" if isinstance(value, str) else str(value).upper()
+
+
+def text_of(value: Any) -> str:
+    """Return what a driver sends of *value*, without what a str of another class says it is.
+
+    To str() and in an f-string, a member of an Enum that is a str is its name in its class.
+    """
+    return str.__str__(value) if isinstance(value, str) else str(value)

@@ -18,6 +18,7 @@ from .base import BaseStore
 from .columns import KINDS
 from .core import compiled, error_codes
 from .looking import seconds_between
+from .newrows import text_of
 from .preparing import Preparing
 from .records import Ack, Hold, Inserted, NewJob
 
@@ -242,7 +243,7 @@ def quoted(value: Any) -> str:
         return "NULL"
     if isinstance(value, uuid.UUID):
         return value.hex
-    text = str(value)
+    text = text_of(value)
     if "\\" in text or '"' in text:
         text = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{text}"'

@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 from django.db import DatabaseError
 
 from .core import StoreCore, error_codes
-from .newrows import OF_A_TASK
+from .newrows import OF_A_TASK, text_of
 
 logger = logging.getLogger("django_workqueue.store")
 
@@ -178,4 +178,4 @@ def literal(value: Any, quote: Callable[[bytes], bytes]) -> str:
         return "NULL"
     if isinstance(value, int | float):
         return str(value)
-    return quote(str(value).encode()).decode()
+    return quote(text_of(value).encode()).decode()
