@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -11,8 +12,10 @@ from enum import Enum
 from typing import Any
 
 import pytest
+import pytest_django
 from django.core.exceptions import SynchronousOnlyOperation
-from django.db import connection, connections, transaction
+from django.db import DatabaseError, connection, connections, transaction
+from django.test import SimpleTestCase
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -136,6 +139,60 @@ def test_a_prepared_enqueue_is_refused_in_a_loop_of_coroutines() -> None:
     with pytest.raises(SynchronousOnlyOperation):
         asyncio.run(call())
     assert len(waiting()) == RUNS_BEFORE + 2
+
+
+def test_a_prepared_enqueue_is_refused_where_tests_shut_the_database_off(
+    django_db_blocker: pytest_django.DjangoDbBlocker,
+) -> None:
+    enqueue(RUNS_BEFORE + 2)
+    with django_db_blocker.block(), pytest.raises(RuntimeError, match="not allowed"):
+        app.echo.enqueue(1)
+
+    class Simple(SimpleTestCase):
+        pass
+
+    Simple.setUpClass()
+    try:
+        with pytest.raises(AssertionError, match="not allowed"):
+            app.echo.enqueue(1)
+    finally:
+        Simple.doClassCleanups()
+    assert len(waiting()) == RUNS_BEFORE + 2
+
+
+def test_a_prepared_enqueue_is_refused_on_the_connection_of_another_thread() -> None:
+    enqueue(RUNS_BEFORE + 2)
+    mine, errors = connections["default"], []
+
+    def call() -> None:
+        connections["default"] = mine
+        try:
+            app.echo.enqueue(1)
+        except DatabaseError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert ["created in a thread" in str(error) for error in errors] == [True]
+    assert len(waiting()) == RUNS_BEFORE + 2
+
+
+def test_a_connection_of_a_pool_keeps_what_was_prepared_from_hand_to_hand(
+    new_connection: Preparing,
+) -> None:
+    enqueue(RUNS_BEFORE + 2)
+    mine = connections["default"]
+    other = mine.copy()
+    other.connection, other.autocommit = mine.connection, True
+    connections["default"] = other
+    try:
+        assert statements(lambda: enqueue(1)) == ["EXECUTE"]
+    finally:
+        connections["default"] = mine
+        other.connection = None
+    assert statements(lambda: enqueue(1)) == ["EXECUTE"]
+    assert new_connection.prepares
 
 
 def test_every_option_is_stored_as_given() -> None:
@@ -263,6 +320,7 @@ def test_a_name_that_the_servers_connection_knows_already_loses_no_job() -> None
     enqueue(1)
     assert isinstance(store, Preparing)
     store._sessions.clear()
+    store._known.clear()
     enqueue(RUNS_BEFORE + 2)
     assert waiting() == [*range(RUNS_BEFORE), 0, *range(RUNS_BEFORE + 2)]
     assert not store.prepares

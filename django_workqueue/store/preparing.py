@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from asyncio import _get_running_loop  # what costs less than an error caught
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
@@ -49,20 +48,24 @@ class Prepared(NamedTuple):
         return f"EXECUTE {self.name} ({', '.join(values)})"
 
 
+Known = dict[str, int | Prepared | None]
+"""By text: the runs so far, then what executes it. None: it may not be prepared there."""
+
+
 class Session:
     """What one of the driver's connections knows, and a cursor of it."""
 
-    def __init__(self, driver: Any) -> None:
+    def __init__(self, driver: Any, known: Known) -> None:
         self.driver = driver
-        # By text: the runs so far, then what executes it. None: it may not be prepared here.
-        self.known: dict[str, int | Prepared | None] = {}
+        self.known = known
         # To make a cursor takes as long as all that is done with it. Who uses one takes it out.
         self.cursors: list[Any] = []
 
     def rows(self, connection: Any, text: str) -> list[tuple[Any, ...]]:
         """Return the rows of *text*; what looks on at Django's cursors sees it."""
-        if connection.queries_logged or _get_running_loop():
-            # Django's own cursor is for debugging, and refuses to stop a loop of coroutines.
+        connection.validate_thread_sharing()
+        if connection.queries_logged or "cursor" in vars(connection):
+            # Somebody looks on, or has put what refuses in its place, as SimpleTestCase does.
             with connection.cursor() as cursor:
                 cursor.execute(text)
                 return list(cursor.fetchall())
@@ -80,13 +83,17 @@ class Preparing(StoreCore):
     def __init__(self, alias: str) -> None:
         super().__init__(alias)
         self.prepares = True
-        # By Django's connection, which may get another one of the driver.
+        # By the driver's connection, which a pool gives to one of Django's after the other.
+        self._known: WeakKeyDictionary[Any, Known] = WeakKeyDictionary()
+        # By Django's, which may get another one of the driver: a cursor keeps its own from ending.
         self._sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
         self._with_constants: dict[tuple[Any, ...], str] = {}
 
     def run(self, sql: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         connection = self.connection
         connection.close_if_health_check_failed()
+        # It also refuses to stop a loop of coroutines, and is where tests shut the database off.
+        connection.ensure_connection()
         if self.prepares and is_alone(connection):
             try:
                 session = self._session(connection)
@@ -100,9 +107,10 @@ class Preparing(StoreCore):
         return super().run(sql, params)
 
     def _session(self, connection: Any) -> Session:
-        session = self._sessions.get(connection)
-        if session is None or session.driver is not connection.connection:
-            session = self._sessions[connection] = Session(connection.connection)
+        session, driver = self._sessions.get(connection), connection.connection
+        if session is None or session.driver is not driver:
+            session = Session(driver, self._known.setdefault(driver, {}))
+            self._sessions[connection] = session
         return session
 
     def with_constants(self, sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -123,9 +131,9 @@ class Preparing(StoreCore):
 
 def is_alone(connection: Any) -> bool:
     """Tell whether a statement is its own transaction: no BEGIN was sent by hand, either."""
-    driver = connection.connection
-    if driver is None or connection.in_atomic_block or not connection.autocommit:
+    if connection.in_atomic_block or not connection.autocommit:
         return False
+    driver = connection.connection
     # Psycopg's info makes an object for the connection and one for the status.
     return not (getattr(driver, "pgconn", None) or driver.info).transaction_status
 
