@@ -101,6 +101,24 @@ def test_no_text_ends_the_literal_that_holds_it() -> None:
     assert waiting()[RUNS_BEFORE + 1 :] == texts
 
 
+@pytest.mark.parametrize("conforming", ["on", "off"])
+@pytest.mark.parametrize("encoding", ["UTF8", "BIG5", "EUC_JP", "GBK", "SJIS"])
+def test_no_text_ends_its_literal_whatever_the_session_is_set_to(
+    encoding: str, conforming: str, new_connection: Preparing
+) -> None:
+    """In some, the last byte of a letter would take the quote after it along."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET client_encoding = %s", [encoding])
+        cursor.execute("SET standard_conforming_strings = %s", [conforming])
+    texts = [*map(str, range(RUNS_BEFORE + 1)), "功'", "能''), ('", "表\\'", "\\", "'"]
+    often = app.echo.using(unique_key=lambda text: text)
+    for text in texts:
+        often.enqueue(text)
+    assert waiting() == texts
+    assert [row["unique_key"] for row in rows()["live"].values()] == texts
+    assert new_connection.prepares
+
+
 def test_a_cursor_in_use_is_not_used_by_another() -> None:
     enqueue(RUNS_BEFORE + 2)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -37,14 +37,13 @@ REFUSED: Final = frozenset({"0A", "26", "42"})
 
 
 class Prepared(NamedTuple):
-    """A statement that a connection knows, the order of its parameters, and how to quote a text."""
+    """A statement that a connection knows, and the order of its parameters."""
 
     name: str
     names: list[str]
-    quote: Callable[[bytes], bytes]
 
     def execution(self, params: Mapping[str, Any]) -> str:
-        values = [literal(params[name], self.quote) for name in self.names]
+        values = [literal(params[name]) for name in self.names]
         return f"EXECUTE {self.name} ({', '.join(values)})"
 
 
@@ -164,7 +163,7 @@ def may_prepare(cursor: Any) -> bool:
         # By which Django is told of a pooler in transaction mode.
         return False
     if not hasattr(connection.connection, "pgconn"):
-        # Psycopg 2 quotes by other means, which were not tried.
+        # Psycopg 2 was not tried.
         return False
     cursor.execute("SELECT pg_backend_pid()")
     return bool(cursor.fetchone()[0] == connection.connection.info.backend_pid)
@@ -172,18 +171,24 @@ def may_prepare(cursor: Any) -> bool:
 
 def prepare(cursor: Any, sql: str, params: Mapping[str, Any]) -> Prepared:
     """Prepare *sql* on the connection of *cursor*; return what executes it."""
-    from psycopg.pq import Escaping
-
     text = sql % {name: f"${number}" for number, name in enumerate(params, start=1)}
     name = f"workqueue_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     cursor.execute(f"PREPARE {name} AS {text}")
-    return Prepared(name, list(params), Escaping(cursor.db.connection.pgconn).escape_literal)
+    return Prepared(name, list(params))
 
 
-def literal(value: Any, quote: Callable[[bytes], bytes]) -> str:
-    """Return *value* as SQL; *quote* is for texts."""
+def literal(value: Any) -> str:
+    """Return *value* as SQL, which means the same whatever the session is set to.
+
+    As libpq writes it, but of letters: that one takes bytes in the encoding of the session, where
+    a quote after a part of a letter may seem to belong to it.
+    """
     if value is None:
         return "NULL"
     if isinstance(value, int | float):
         return str(value)
-    return quote(text_of(value).encode()).decode()
+    text = text_of(value).replace("'", "''")
+    if "\\" not in text:
+        return f"'{text}'"
+    text = text.replace("\\", "\\\\")
+    return f" E'{text}'"
