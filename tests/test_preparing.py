@@ -272,7 +272,7 @@ def test_of_very_many_tasks_those_that_are_too_many_share_one_statement(
     last = app.echo.using(queue_name="one more")
     assert statements(lambda: last.enqueue("last")) == ["EXECUTE"]
     assert waiting()[-1] == "last"
-    known = new_connection._sessions[connections["default"]].known
+    known = new_connection._known[connection.connection]
     assert len(known) == MOST_WITH_CONSTANTS + 1
 
 
@@ -337,7 +337,6 @@ def test_a_name_that_the_servers_connection_knows_already_loses_no_job() -> None
     store = get_store()
     enqueue(1)
     assert isinstance(store, Preparing)
-    store._sessions.clear()
     store._known.clear()
     enqueue(RUNS_BEFORE + 2)
     assert waiting() == [*range(RUNS_BEFORE), 0, *range(RUNS_BEFORE + 2)]

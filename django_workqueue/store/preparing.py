@@ -51,31 +51,6 @@ Known = dict[str, int | Prepared | None]
 """By text: the runs so far, then what executes it. None: it may not be prepared there."""
 
 
-class Session:
-    """What one of the driver's connections knows, and a cursor of it."""
-
-    def __init__(self, driver: Any, known: Known) -> None:
-        self.driver = driver
-        self.known = known
-        # To make a cursor takes as long as all that is done with it. Who uses one takes it out.
-        self.cursors: list[Any] = []
-
-    def rows(self, connection: Any, text: str) -> list[tuple[Any, ...]]:
-        """Return the rows of *text*; what looks on at Django's cursors sees it."""
-        connection.validate_thread_sharing()
-        if connection.queries_logged or "cursor" in vars(connection):
-            # Somebody looks on, or has put what refuses in its place, as SimpleTestCase does.
-            with connection.cursor() as cursor:
-                cursor.execute(text)
-                return list(cursor.fetchall())
-        own = self.cursors.pop() if self.cursors else self.driver.cursor()
-        cursor = connection.make_cursor(own)
-        cursor.execute(text)
-        found = list(cursor.fetchall())
-        self.cursors.append(own)
-        return found
-
-
 class Preparing(StoreCore):
     """Short statements that run often."""
 
@@ -84,33 +59,40 @@ class Preparing(StoreCore):
         self.prepares = True
         # By the driver's connection, which a pool gives to one of Django's after the other.
         self._known: WeakKeyDictionary[Any, Known] = WeakKeyDictionary()
-        # By Django's, which may get another one of the driver: a cursor keeps its own from ending.
-        self._sessions: WeakKeyDictionary[Any, Session] = WeakKeyDictionary()
         self._with_constants: dict[tuple[Any, ...], str] = {}
 
     def run(self, sql: str, params: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        connection = self.connection
-        connection.close_if_health_check_failed()
-        # It also refuses to stop a loop of coroutines, and is where tests shut the database off.
-        connection.ensure_connection()
-        if self.prepares and is_alone(connection):
+        named: Any = params
+        with self.connection.cursor() as cursor:
+            if not self._run_prepared(cursor, sql, params):
+                cursor.execute(sql, named)
+            return list(cursor.fetchall())
+
+    def _run_prepared(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> bool:
+        """Tell whether *sql* has run as prepared; where it has not, nothing was written."""
+        if self.prepares and is_alone(cursor.db):
             try:
-                session = self._session(connection)
-                if prepared := _prepared(connection, session, sql, params):
-                    return session.rows(connection, prepared.execution(params))
+                if prepared := self._prepared(cursor, sql, params):
+                    cursor.execute(prepared.execution(params))
+                    return True
             except DatabaseError as error:
                 if REFUSED.isdisjoint(str(code)[:2] for code in error_codes(error)):
                     raise
                 logger.info("prepared statement refused; sent whole from now on", exc_info=True)
                 self.prepares = False
-        return super().run(sql, params)
+        return False
 
-    def _session(self, connection: Any) -> Session:
-        session, driver = self._sessions.get(connection), connection.connection
-        if session is None or session.driver is not driver:
-            session = Session(driver, self._known.setdefault(driver, {}))
-            self._sessions[connection] = session
-        return session
+    def _prepared(self, cursor: Any, sql: str, params: Mapping[str, Any]) -> Prepared | None:
+        """Return what executes *sql* as prepared; nothing until it has run often enough."""
+        known = self._known.setdefault(cursor.db.connection, {})
+        found = known.get(sql, 0)
+        if not isinstance(found, int):
+            return found
+        if found < RUNS_BEFORE:
+            known[sql] = found + 1
+            return None
+        prepared = known[sql] = prepare(cursor, sql, params) if may_prepare(cursor) else None
+        return prepared
 
     def with_constants(self, sql: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         constants = [name for name in OF_A_TASK if name in params]
@@ -135,22 +117,6 @@ def is_alone(connection: Any) -> bool:
     driver = connection.connection
     # Psycopg's info makes an object for the connection and one for the status.
     return not (getattr(driver, "pgconn", None) or driver.info).transaction_status
-
-
-def _prepared(
-    connection: Any, session: Session, sql: str, params: Mapping[str, Any]
-) -> Prepared | None:
-    """Return what executes *sql* as prepared; nothing until it has run often enough."""
-    found = session.known.get(sql, 0)
-    if not isinstance(found, int):
-        return found
-    if found < RUNS_BEFORE:
-        session.known[sql] = found + 1
-        return None
-    with connection.cursor() as cursor:
-        prepared = prepare(cursor, sql, params) if may_prepare(cursor) else None
-    session.known[sql] = prepared
-    return prepared
 
 
 def may_prepare(cursor: Any) -> bool:
