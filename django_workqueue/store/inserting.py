@@ -104,8 +104,10 @@ class Inserting(Columns):
             made = self._made(jobs, None, wake=wake)
             shared = {name: value for name, value in made.params.items() if name not in own}
             kept = made._replace(params=shared)
-            if len(self._steady) < MOST_KEPT:
-                self._steady[facts, wake] = kept
+            if len(self._steady) >= MOST_KEPT:
+                # What is called often is soon there again; what was called once is not.
+                self._steady.clear()
+            self._steady[facts, wake] = kept
         return kept, kept.params | own
 
     def _made(self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool) -> Insertion:
