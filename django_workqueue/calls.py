@@ -29,16 +29,26 @@ def new_job(
     settings: conf.Settings,
 ) -> NewJob:
     """Return the checked job for a call of *task*; options that are None come from *settings*."""
-    check_call(task, args, kwargs)
-    shared = _shared(task, settings)
-    key = None if task.unique_key is None else _unique_key(task, args, kwargs)
-    content = payload.encode_call(args, kwargs, max_bytes=settings.payload_max_bytes)
-    return NewJob(payload=content, unique_key=key, **shared)
+    return _checked(task, args, kwargs, _shared(task, settings), settings)
 
 
 def new_jobs(task: WorkQueueTask, calls: Iterable[Call], settings: conf.Settings) -> list[NewJob]:
     """Return the checked jobs for *calls* of *task*, in order."""
-    return [new_job(task, args, kwargs, settings) for args, kwargs in calls]
+    shared = _shared(task, settings)
+    return [_checked(task, args, kwargs, shared, settings) for args, kwargs in calls]
+
+
+def _checked(
+    task: WorkQueueTask,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    shared: Mapping[str, Any],
+    settings: conf.Settings,
+) -> NewJob:
+    check_call(task, args, kwargs)
+    key = None if task.unique_key is None else _unique_key(task, args, kwargs)
+    content = payload.encode_call(args, kwargs, max_bytes=settings.payload_max_bytes)
+    return NewJob(payload=content, unique_key=key, **shared)
 
 
 def _shared(task: WorkQueueTask, settings: conf.Settings) -> dict[str, Any]:

@@ -307,14 +307,18 @@ def test_nothing_is_prepared_where_django_was_told_of_a_pooler(
     assert set(statements(lambda: enqueue(RUNS_BEFORE + 3))) == {"INSERT"}
 
 
-def test_a_connection_that_binds_at_the_server_prepares_too(
+def test_nothing_is_prepared_by_name_where_django_binds_at_the_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
+    assert set(statements(lambda: enqueue(RUNS_BEFORE + 3))) == {"INSERT"}
+
+
+def test_a_cursor_that_binds_at_the_server_loses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     from django.db.backends.postgresql.base import ServerBindingCursor
 
-    monkeypatch.setitem(connection.settings_dict["OPTIONS"], "server_side_binding", True)
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "cursor_factory", ServerBindingCursor)
-    assert statements(lambda: enqueue(RUNS_BEFORE + 3))[-2:] == ["EXECUTE"] * 2
+    enqueue(RUNS_BEFORE + 3)
     assert waiting() == list(range(RUNS_BEFORE + 3))
 
 
@@ -329,6 +333,25 @@ def test_a_statement_that_is_gone_loses_no_job_and_is_never_prepared_again(
     connection.close()
     assert set(statements(lambda: enqueue(RUNS_BEFORE + 2))) == {"INSERT"}
     assert LiveJob.objects.count() == 2 * RUNS_BEFORE + 5
+
+
+def test_an_error_of_a_trigger_is_no_refusal(new_connection: Preparing) -> None:
+    enqueue(RUNS_BEFORE + 1)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'no table' USING ERRCODE = '42P01'; END $$; "
+            "CREATE TRIGGER failing BEFORE INSERT ON workqueue_livejob "
+            "FOR EACH ROW EXECUTE FUNCTION fail()"
+        )
+    try:
+        with pytest.raises(DatabaseError, match="no table"):
+            enqueue(1)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP FUNCTION fail CASCADE")
+    assert new_connection.prepares
+    assert statements(lambda: enqueue(1)) == ["EXECUTE"]
 
 
 def test_a_name_that_the_servers_connection_knows_already_loses_no_job() -> None:

@@ -32,8 +32,8 @@ RUNS_BEFORE: Final = 5
 MOST_WITH_CONSTANTS: Final = 32
 """Texts with constants in them, each of which the server keeps for each connection."""
 
-REFUSED: Final = frozenset({"0A", "26", "42"})
-"""Classes of SQLSTATE: its columns have changed; no statement has that name; one has it already."""
+REFUSED: Final = frozenset({"0A000", "26000", "42P05"})
+"""SQLSTATEs: its columns have changed; no statement has that name; one has it already."""
 
 
 class Prepared(NamedTuple):
@@ -76,7 +76,7 @@ class Preparing(StoreCore):
                     cursor.execute(prepared.execution(params))
                     return True
             except DatabaseError as error:
-                if REFUSED.isdisjoint(str(code)[:2] for code in error_codes(error)):
+                if REFUSED.isdisjoint(error_codes(error)):
                     raise
                 logger.info("prepared statement refused; sent whole from now on", exc_info=True)
                 self.prepares = False
@@ -125,8 +125,12 @@ def may_prepare(cursor: Any) -> bool:
     A pooler makes up the number and the secret by which its client may cancel a statement.
     """
     connection = cursor.db
-    if connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+    settings = connection.settings_dict
+    if settings.get("DISABLE_SERVER_SIDE_CURSORS"):
         # By which Django is told of a pooler in transaction mode.
+        return False
+    if settings["OPTIONS"].get("server_side_binding"):
+        # There psycopg's own prepare_threshold works, which keeps each text that it has seen.
         return False
     if not hasattr(connection.connection, "pgconn"):
         # Psycopg 2 was not tried.
