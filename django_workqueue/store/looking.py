@@ -48,8 +48,7 @@ class Looking(Columns):
 
         Walks workqueue_live_scheduled. Part of every claim pass: nothing is late by a sweep.
         """
-        due = Q(state=State.SCHEDULED, run_after__lte=self.moment(now))
-        return self._make_ready(due, limit)
+        return self._make_ready(State.SCHEDULED, Q(run_after__lte=self.moment(now)), limit)
 
     def unhold(
         self, reason: HeldReason, tasks: Collection[str], *, now: datetime | None = None
@@ -59,8 +58,8 @@ class Looking(Columns):
         Walks workqueue_live_held. A job of a task that nobody here knows stays held, so that no
         claim has to step over it (G14).
         """
-        due = Q(state=State.HELD, held_reason=reason, run_after__lte=self.moment(now))
-        return self._make_ready(due & Q(task__in=list(tasks)), BATCH)
+        due = Q(held_reason=reason, run_after__lte=self.moment(now), task__in=list(tasks))
+        return self._make_ready(State.HELD, due, BATCH)
 
     @statement
     def hold_ready(
@@ -75,32 +74,41 @@ class Looking(Columns):
 
         ``unknown_since`` keeps the moment of the first time.
         """
-        ready = Q(state=State.READY, task__in=list(tasks))
-        ids = sorted(self.live().filter(ready).values_list("pk", flat=True)[:BATCH])
+        theirs = Q(task__in=list(tasks))
+        ready = self.live().filter(theirs, state=State.READY)
+        ids = sorted(ready.values_list("pk", flat=True)[:BATCH])
         if not ids:
             return 0
         with self.together():
             self.lock(LiveJob, ids)
-            rows = self.live().filter(ready, pk__in=ids)
-            return rows.update(
-                state=State.HELD,
-                held_reason=reason,
-                run_after=self.moment(now, delay_seconds),
-                unknown_since=Coalesce("unknown_since", self.moment(now)),
+            return (
+                self.live()
+                .filter(self.still(ids, State.READY), theirs)
+                .update(
+                    state=State.HELD,
+                    held_reason=reason,
+                    run_after=self.moment(now, delay_seconds),
+                    unknown_since=Coalesce("unknown_since", self.moment(now)),
+                )
             )
 
     @statement
-    def _make_ready(self, due: Q, limit: int) -> int:
+    def _make_ready(self, state: State, due: Q, limit: int) -> int:
         # Not one statement: MySQL cannot update a table it selects from, and a LIMIT in a
         # subquery may be evaluated again for each row on PostgreSQL. The update restates *due*.
-        rows = self.live().filter(due).order_by("run_after")
+        rows = self.live().filter(due, state=state).order_by("run_after")
         ids = sorted(rows.values_list("pk", flat=True)[:limit])
         if not ids:
             return 0
         with self.together():
             # Every claim pass comes here, and must not wait for one that vanished in between.
             free = self.lock(LiveJob, ids, skip_locked=True)
-            return self.live().filter(due, pk__in=free).update(state=State.READY, held_reason="")
+            found = self.live().filter(self.still(free, state), due)
+            return found.update(state=State.READY, held_reason="")
+
+    def still(self, ids: Collection[Any], state: State) -> Q:
+        """Return the condition of jobs that were seen in *state*, and are: rows found by *ids*."""
+        return Q(pk__in=ids, state=state)
 
     def ready_queues(
         self, lane: Lane, *, limit: int = 100, now: datetime | None = None

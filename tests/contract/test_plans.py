@@ -185,6 +185,33 @@ def test_stale_statistics_do_not_widen_a_read(plain: BaseStore) -> None:
         assert reads() - before <= 30, "a look"
 
 
+def write_plan(call: Callable[[], Any]) -> str:
+    """Return the plan of the one update that *call* sends."""
+    (plan,) = (plan for plan in plans_of(call) if "Update on" in plan)
+    return plan
+
+
+@pytest.mark.vendor("postgresql")
+@pytest.mark.parametrize("known", ["one row", "all rows"])
+def test_what_becomes_ready_is_found_by_its_id(plain: BaseStore, known: str) -> None:
+    # Seen: it was looked for a second time in the index of its state, past every entry that an
+    # old snapshot kept there.
+    insert(plain, run_after=at(1))
+    analyze()
+    plain.insert([new_job(run_after=at(1 + number)) for number in range(4000)], now=at(0))
+    if known == "all rows":
+        analyze()
+    by_id = rf"Index (Cond|Scan).*\b{LIVE}_pkey\b"
+    assert re.search(by_id, write_plan(lambda: plain.promote(limit=500, now=at(5000))))
+    unknown = claim(plain, limit=9)
+    for each in unknown:
+        plain.hold(each, HeldReason.UNKNOWN, 1, error(each), now=at(0))
+    unhold = write_plan(lambda: plain.unhold(HeldReason.UNKNOWN, [TASK], now=at(1)))
+    assert re.search(by_id, unhold)
+    held = write_plan(lambda: plain.hold_ready(HeldReason.UNKNOWN, [TASK], 1, now=at(1)))
+    assert re.search(by_id, held)
+
+
 @pytest.mark.parametrize("verb", ["promote", "expire", "purge"])
 def test_a_batch_is_no_wider_than_asked_with_stale_statistics(plain: BaseStore, verb: str) -> None:
     # O2.
