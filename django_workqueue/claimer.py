@@ -86,7 +86,7 @@ class Claimer:
         guessed = self._guess(room, take) if told and not self._ready else 0
         if guessed:
             return Claimed(guessed, full=False, again_at=math.inf)
-        self._look()
+        self._ready, self._due_seconds = self._store.look(Lane.TASK)
         claimed = self._pass(room, take)
         if claimed.full and claimed.count:
             self._ready_until = looked + PROBE_SECONDS
@@ -105,13 +105,6 @@ class Claimer:
         if jobs:
             take(jobs)
         return len(jobs)
-
-    def _look(self) -> None:
-        """See which queues have ready jobs, once those that are due are."""
-        self._ready, self._due_seconds = self._store.probe(Lane.TASK)
-        if self._due_seconds == 0.0:
-            self._store.promote()
-            self._ready, self._due_seconds = self._store.probe(Lane.TASK)
 
     def _pass(self, room: Room, take: Take) -> Claimed:
         self._kinds.begin()

@@ -84,11 +84,15 @@ class Holders(Choices):
     @turn(when=lambda self: self.model.where(state="scheduled"), limit=limits)
     def promote(self, limit: int) -> None:
         count = self.store.promote(limit=limit, now=self.now)
+        assert count == self._promoted(limit)
+
+    def _promoted(self, limit: int) -> int:
+        """Promote the same in the model as the store did; return how many."""
         live = sound.rows()["live"]
         scheduled = [row["id"] for row in self.model.where(state="scheduled")]
         taken = [job_id for job_id in scheduled if live[job_id]["state"] == "ready"]
-        assert count == len(taken)
         self.model.promote(limit, self.now, taken)
+        return len(taken)
 
     @turn(
         when=lambda self: self.model.where(state="held"),
@@ -158,7 +162,9 @@ class Holders(Choices):
     )
     def pass_of_a_worker(self, worker_id: str, limit: int, lease_seconds: float) -> None:
         # What is due is promoted in every claim pass, so a claim after it sees all of it.
-        self.promote(EVERYTHING)
+        looked = self.store.look(Lane.TASK, now=self.now)
+        self._promoted(EVERYTHING)
+        assert looked == (self.ready_queues(Lane.TASK), self.seconds_to_due())
         for queue_name in QUEUES:
             self.claim(
                 lane=Lane.TASK,
@@ -169,6 +175,16 @@ class Holders(Choices):
                 exclude=(),
                 kind=None,
             )
+
+    def seconds_to_due(self) -> float | None:
+        """Return it as the model has it."""
+        due = [row["run_after"] for row in self.model.where(state="scheduled")]
+        return max((min(due) - self.now).total_seconds(), 0.0) if due else None
+
+    def ready_queues(self, lane: Lane) -> list[str]:
+        """Return them as the model has them."""
+        names = {row["queue_name"] for row in self.model.where(state="ready", lane=lane)}
+        return [name for name in sorted(names) if self.model.open(name, self.now)]
 
     def _claimed(self, taken: Sequence[Claim], rows: Sequence[sound.Row]) -> None:
         assert [each.id for each in taken] == [row["id"] for row in rows], "the order of claims"

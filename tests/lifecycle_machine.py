@@ -172,12 +172,8 @@ class LifecycleMachine(Holders):
 
     @turn(lane=st.sampled_from(Lane))
     def look(self, lane: Lane) -> None:
-        due = [row["run_after"] for row in self.model.where(state="scheduled")]
-        seconds = max((min(due) - self.now).total_seconds(), 0.0) if due else None
-        assert self.store.seconds_to_due(now=self.now) == seconds
-        names = {row["queue_name"] for row in self.model.where(state="ready", lane=lane)}
-        wanted = [name for name in sorted(names) if self.model.open(name, self.now)]
-        assert self.store.ready_queues(lane, now=self.now) == wanted
+        assert self.store.seconds_to_due(now=self.now) == self.seconds_to_due()
+        assert self.store.ready_queues(lane, now=self.now) == self.ready_queues(lane)
 
     # After every step
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from django_workqueue.claimer import PROBE_SECONDS, Claimer
 from django_workqueue.clock import Frozen
 from django_workqueue.demand import Room
 from django_workqueue.job import Job
+from django_workqueue.states import Lane
 from django_workqueue.store import BaseStore, get_store
+from tests.factories import insert
 from tests.jobs import enqueue
 
 pytestmark = pytest.mark.django_db
@@ -19,14 +23,14 @@ class Claims:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, queues: tuple[str, ...] | None = None):
         store = get_store()
-        self.probes = 0
-        probe = type(store).probe
+        self.looks = 0
+        look = type(store).look
 
-        def counted(store: BaseStore, lane: str) -> object:
-            self.probes += 1
-            return probe(store, lane)  # type: ignore[arg-type]
+        def counted(store: BaseStore, lane: Lane) -> object:
+            self.looks += 1
+            return look(store, lane)
 
-        monkeypatch.setattr(type(store), "probe", counted)
+        monkeypatch.setattr(type(store), "look", counted)
         self._claimer = Claimer(store, "w1", queues, 30.0)
 
     def claim(self, count: int, *, told: bool = False) -> list[str]:
@@ -43,7 +47,7 @@ def idle(monkeypatch: pytest.MonkeyPatch, *served: str, queues: tuple[str, ...] 
         enqueue(lambda: None, queue_name=name)
         assert claims.claim(1) == [name]
     assert claims.claim(1) == []
-    claims.probes = 0
+    claims.looks = 0
     return claims
 
 
@@ -55,10 +59,10 @@ def test_a_claimer_that_finds_all_it_asks_for_looks_for_queues_now_and_then(
     with Frozen() as clock:
         claims = Claims(monkeypatch)
         assert [len(claims.claim(2)) for _ in range(3)] == [2, 2, 2]
-        assert claims.probes == 1
+        assert claims.looks == 1
         clock.advance(PROBE_SECONDS)
         assert len(claims.claim(2)) == 2
-        assert claims.probes == 2
+        assert claims.looks == 2
 
 
 def test_a_claim_that_comes_back_short_sees_the_other_queues_at_once(
@@ -90,10 +94,10 @@ def test_who_is_told_of_a_job_tries_the_queue_served_last_at_once(
 ) -> None:
     claims = idle(monkeypatch, "first")
     enqueue(lambda: None, queue_name="first")
-    assert (claims.claim(9, told=True), claims.probes) == (["first"], 0)
-    assert (claims.claim(9), claims.probes) == ([], 1)
+    assert (claims.claim(9, told=True), claims.looks) == (["first"], 0)
+    assert (claims.claim(9), claims.looks) == ([], 1)
     enqueue(lambda: None, queue_name="first")
-    assert (claims.claim(9), claims.probes) == (["first"], 2)
+    assert (claims.claim(9), claims.looks) == (["first"], 2)
 
 
 def test_a_job_of_another_queue_is_found_when_one_was_told_of(
@@ -101,7 +105,7 @@ def test_a_job_of_another_queue_is_found_when_one_was_told_of(
 ) -> None:
     claims = idle(monkeypatch, "first")
     enqueue(lambda: None, queue_name="second")
-    assert (claims.claim(9, told=True), claims.probes) == (["second"], 1)
+    assert (claims.claim(9, told=True), claims.looks) == (["second"], 1)
 
 
 def test_no_job_is_claimed_before_the_preferred_queue(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +120,7 @@ def test_of_queues_in_order_the_first_is_tried_at_once(monkeypatch: pytest.Monke
     claims = idle(monkeypatch, "low", "high", queues=("high", "low"))
     for name in ("low", "high"):
         enqueue(lambda: None, queue_name=name)
-    assert (claims.claim(1, told=True), claims.probes) == (["high"], 0)
+    assert (claims.claim(1, told=True), claims.looks) == (["high"], 0)
 
 
 def test_while_jobs_are_ready_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,3 +132,21 @@ def test_while_jobs_are_ready_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch
         clock.advance(PROBE_SECONDS)
         enqueue(lambda: None, queue_name="high")
         assert claims.claim(1, told=True) == ["high"]
+
+
+@pytest.mark.vendor("postgresql")
+def test_what_becomes_ready_in_a_pass_costs_it_one_statement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # While an old snapshot is held each more would walk all that it keeps in the indexes.
+    store = get_store()
+    claims = idle(monkeypatch, "due")
+    statements = []
+    for due in (False, True):
+        insert(store, now=None, queue_name="due", run_after=store.now() if due else None)
+        with CaptureQueriesContext(connection) as sent:
+            assert claims.claim(9) == ["due"]
+        statements.append([query["sql"].split()[0] for query in sent])
+    without, with_due = statements
+    assert without[0] == "WITH"
+    assert with_due == ["WITH", "UPDATE", *without[1:]]

@@ -16,6 +16,8 @@ from .columns import Columns
 from .core import statement
 
 BATCH: Final = 500
+QUEUES: Final = 100
+"""Of one look: those of them that are served make room for others."""
 
 
 class Looking(Columns):
@@ -38,17 +40,24 @@ class Looking(Columns):
             cursor.execute(sql, now_params)
             return seconds_between(cursor.fetchone())
 
-    def probe(self, lane: Lane) -> tuple[list[str], float | None]:
-        """Return ``ready_queues`` and ``seconds_to_due``: all that an idle worker asks."""
-        due = self.seconds_to_due()
-        return self.ready_queues(lane), due
+    def look(self, lane: Lane, *, now: datetime | None = None) -> tuple[list[str], float | None]:
+        """Make ready what is due; return ``ready_queues`` and ``seconds_to_due``, as they are then.
+
+        All that a worker asks before it claims, and while it is idle.
+        """
+        seconds = self.seconds_to_due(now=now)
+        if seconds == 0.0:
+            self.promote(now=now)
+            seconds = self.seconds_to_due(now=now)
+        return self.ready_queues(lane, now=now), seconds
 
     def promote(self, *, limit: int = BATCH, now: datetime | None = None) -> int:
         """Make scheduled jobs that are due ready, the earliest first; return how many.
 
         Walks workqueue_live_scheduled. Part of every claim pass: nothing is late by a sweep.
         """
-        return self._make_ready(State.SCHEDULED, Q(run_after__lte=self.moment(now)), limit)
+        due = Q(run_after__lte=self.moment(now))
+        return self.make_ready(self._waiting(State.SCHEDULED, due, limit), State.SCHEDULED, due)
 
     def unhold(
         self, reason: HeldReason, tasks: Collection[str], *, now: datetime | None = None
@@ -59,7 +68,7 @@ class Looking(Columns):
         claim has to step over it (G14).
         """
         due = Q(held_reason=reason, run_after__lte=self.moment(now), task__in=list(tasks))
-        return self._make_ready(State.HELD, due, BATCH)
+        return self.make_ready(self._waiting(State.HELD, due, BATCH), State.HELD, due)
 
     @statement
     def hold_ready(
@@ -92,17 +101,21 @@ class Looking(Columns):
                 )
             )
 
-    @statement
-    def _make_ready(self, state: State, due: Q, limit: int) -> int:
-        # Not one statement: MySQL cannot update a table it selects from, and a LIMIT in a
-        # subquery may be evaluated again for each row on PostgreSQL. The update restates *due*.
+    def _waiting(self, state: State, due: Q, limit: int) -> list[Any]:
+        """Return the ids of the first jobs in *state* that are *due*."""
         rows = self.live().filter(due, state=state).order_by("run_after")
-        ids = sorted(rows.values_list("pk", flat=True)[:limit])
+        return list(rows.values_list("pk", flat=True)[:limit])
+
+    @statement
+    def make_ready(self, ids: Collection[Any], state: State, due: Q) -> int:
+        """Make jobs ready that were seen in *state* and *due*, where they still are; count them."""
+        # Not one statement with the look: MySQL cannot update a table it selects from, and a LIMIT
+        # in a subquery may be evaluated again for each row on PostgreSQL.
         if not ids:
             return 0
         with self.together():
             # Every claim pass comes here, and must not wait for one that vanished in between.
-            free = self.lock(LiveJob, ids, skip_locked=True)
+            free = self.lock(LiveJob, sorted(ids), skip_locked=True)
             found = self.live().filter(self.still(free, state), due)
             return found.update(state=State.READY, held_reason="")
 
@@ -111,7 +124,7 @@ class Looking(Columns):
         return Q(pk__in=ids, state=state)
 
     def ready_queues(
-        self, lane: Lane, *, limit: int = 100, now: datetime | None = None
+        self, lane: Lane, *, limit: int = QUEUES, now: datetime | None = None
     ) -> list[str]:
         """Return the names of queues that have a ready job and are not paused, in order.
 
@@ -128,7 +141,7 @@ class Looking(Columns):
     ) -> tuple[str, list[Any]]:
         """Return the statement of ``ready_queues``."""
         live, name = self.live_table, self.quote("queue_name")
-        now_sql, now_params = self.now_sql(now)
+        paused, paused_params = self.paused_queues_sql(now)
         # Not MIN(): a planner whose statistics are old, as after a burst of new jobs, reads all
         # that is ready for it (seen: 7 ms a look at 12,000 jobs, and 2).
         ready = (
@@ -140,11 +153,19 @@ class Looking(Columns):
             f"WITH RECURSIVE names (name) AS (SELECT ({ready} {first}) UNION ALL "
             f"SELECT ({ready} AND {name} > names.name {first}) "
             f"FROM names WHERE names.name IS NOT NULL) "
-            f"SELECT names.name FROM names WHERE names.name IS NOT NULL AND names.name NOT IN "
-            f"(SELECT {self.quote('name')} FROM {self.quote(Queue._meta.db_table)} "
-            f"WHERE {self.quote('paused_until')} > {now_sql}) LIMIT {limit:d}"
+            f"SELECT names.name FROM names WHERE names.name IS NOT NULL "
+            f"AND names.name NOT IN ({paused}) LIMIT {limit:d}"
         )
-        return sql, [lane.value, lane.value, *now_params]
+        return sql, [lane.value, lane.value, *paused_params]
+
+    def paused_queues_sql(self, now: datetime | None) -> tuple[str, list[Any]]:
+        """Return the statement of the names of queues that are paused."""
+        now_sql, now_params = self.now_sql(now)
+        sql = (
+            f"SELECT {self.quote('name')} FROM {self.quote(Queue._meta.db_table)} "
+            f"WHERE {self.quote('paused_until')} > {now_sql}"
+        )
+        return sql, now_params
 
 
 def seconds_between(row: Sequence[Any] | None) -> float | None:

@@ -14,7 +14,7 @@ from ..states import Lane
 from .base import BaseStore
 from .claiming import Part
 from .core import compiled
-from .looking import seconds_between
+from .looking import QUEUES, seconds_between
 from .records import CLAIM_COLUMNS
 
 NAMES_KEPT: Final = 50
@@ -31,16 +31,22 @@ class MySQLClaiming(BaseStore):
         super().__init__(alias)
         self.names_seen: dict[Lane, frozenset[str]] = {}
 
-    def probe(self, lane: Lane) -> tuple[list[str], float | None]:
-        return self._look(lane, 100, None)
+    def look(self, lane: Lane, *, now: datetime | None = None) -> tuple[list[str], float | None]:
+        names, seconds = self._ready_and_due(lane, QUEUES, now)
+        if seconds == 0.0:
+            self.promote(now=now)
+            names, seconds = self._ready_and_due(lane, QUEUES, now)
+        return names, seconds
 
     def ready_queues(
-        self, lane: Lane, *, limit: int = 100, now: datetime | None = None
+        self, lane: Lane, *, limit: int = QUEUES, now: datetime | None = None
     ) -> list[str]:
-        return self._look(lane, limit, now)[0]
+        return self._ready_and_due(lane, limit, now)[0]
 
-    def _look(self, lane: Lane, limit: int, now: datetime | None) -> tuple[list[str], float | None]:
-        """Return the same as ``probe``, in one statement where no name is new.
+    def _ready_and_due(
+        self, lane: Lane, limit: int, now: datetime | None
+    ) -> tuple[list[str], float | None]:
+        """Return ready_queues and seconds_to_due, in one statement where no name is new.
 
         It asks for the first name, and for the next behind each that was seen before. What it finds
         besides those is asked behind in its turn: where it finds nothing else, there is no other.

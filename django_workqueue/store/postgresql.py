@@ -19,7 +19,7 @@ from .acking import ACK_COLUMNS, HOLD_COLUMNS, MOVED
 from .base import BaseStore
 from .columns import KINDS
 from .core import compiled, error_codes
-from .looking import seconds_between
+from .looking import BATCH, QUEUES, seconds_between
 from .newrows import text_of
 from .preparing import Preparing
 from .records import Ack, Hold, Inserted, NewJob
@@ -64,23 +64,39 @@ class PostgreSQLStore(Preparing, BaseStore):
         # Without USE_TZ, psycopg would return the session's local time with the zone cut off.
         return f"({sql} AT TIME ZONE 'UTC')"
 
-    def probe(self, lane: Lane) -> tuple[list[str], float | None]:
-        # One statement for both, which is most of what an idle worker costs its server. Each
-        # subquery walks the index that its own statement does.
-        queues, params = self.ready_queues_sql(lane, 100, None)
-        due = self.quote("run_after")
-        first_due = (
-            f"SELECT {self.read_moment_sql(due)} FROM {self.live_table} "
-            f"WHERE {self.quote('state')} = 'scheduled' ORDER BY {due} LIMIT 1"
-        )
-        now_sql, now_params = self.now_sql(None)
+    def look(self, lane: Lane, *, now: datetime | None = None) -> tuple[list[str], float | None]:
+        # One read, which is most of what an idle worker costs its server, and an update where some
+        # are due: while an old snapshot is held, each walk of an index steps over all that was in
+        # it since then. So what is due is walked once, what is not is looked for behind it, and
+        # the queues of what was made ready are known without a second look. They are those of all
+        # that was seen due: another worker may make it ready, and the update waits for that.
+        sql, params = self._look_sql(lane, now)
         with self.connection.cursor() as cursor:
-            cursor.execute(
-                f"SELECT ARRAY({queues}), ({first_due}), {self.read_moment_sql(now_sql)}",
-                [*params, *now_params],
-            )
-            names, *moments = cursor.fetchone()
-        return sorted(names), seconds_between(moments)
+            cursor.execute(sql, params)
+            names, ids, due_names, *moments = cursor.fetchone()
+        self.make_ready(ids, State.SCHEDULED, Q(run_after__lte=self.moment(now)))
+        more = len(ids) == BATCH
+        seconds = self.seconds_to_due(now=now) if more else seconds_between(moments)
+        return sorted({*names, *due_names})[:QUEUES], seconds
+
+    def _look_sql(self, lane: Lane, now: datetime | None) -> tuple[str, list[Any]]:
+        q = self.quote
+        now_sql, now_params = self.now_sql(now)
+        ready, ready_params = self.ready_queues_sql(lane, QUEUES, now)
+        paused, paused_params = self.paused_queues_sql(now)
+        scheduled = f"FROM {self.live_table} WHERE {q('state')} = 'scheduled' AND {q('run_after')}"
+        sql = (
+            f"WITH due AS MATERIALIZED (SELECT {q('id')}, {q('lane')}, {q('queue_name')} "
+            f"{scheduled} <= {now_sql} ORDER BY {q('run_after')} LIMIT {BATCH}) "
+            f"SELECT ARRAY({ready}), ARRAY(SELECT {q('id')} FROM due), "
+            f"ARRAY(SELECT DISTINCT {q('queue_name')} FROM due WHERE {q('lane')} = %s "
+            f"AND {q('queue_name')} NOT IN ({paused})), "
+            f"(SELECT {self.read_moment_sql(q('run_after'))} "
+            f"{scheduled} > {now_sql} ORDER BY {q('run_after')} LIMIT 1), "
+            f"{self.read_moment_sql(now_sql)}"
+        )
+        params = [*now_params, *ready_params, lane.value, *paused_params]
+        return sql, [*params, *now_params, *now_params]
 
     def still(self, ids: Collection[Any], state: State) -> Q:
         # As an array that the planner knows nothing of: for a long list it may read the whole table

@@ -93,10 +93,7 @@ def timed_claim(store: BaseStore, count: int, *, limit: int) -> tuple[Timed, lis
 
     store.insert([job(queue_name=DUE) for _ in range(count)])
     began = time.perf_counter()
-    ready, due_seconds = store.probe(Lane.TASK)
-    if due_seconds == 0.0:
-        store.promote()
-        ready, _ = store.probe(Lane.TASK)
+    ready, _ = store.look(Lane.TASK)
     assert DUE in ready
     looked = time.perf_counter()
     claims = claim(store, DUE, limit)

@@ -1,4 +1,4 @@
-"""promote, unhold, ready_queues, seconds_to_due: what makes jobs ready, and who may look."""
+"""promote, unhold, ready_queues, seconds_to_due, look: what makes jobs ready, and who may look."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from django_workqueue.states import HeldReason, Lane
 from django_workqueue.store import BaseStore
-from tests.factories import T0, TASK, at, claim, dead, finished, held, insert, running
+from django_workqueue.store.looking import BATCH, QUEUES
+from tests.factories import T0, TASK, at, claim, dead, finished, held, insert, new_job, running
 from tests.sound import changes, row, rows
 
 EARLIER = timedelta(microseconds=1)
@@ -119,17 +120,50 @@ def test_seconds_to_due_counts_to_the_next_and_never_below_zero(store: BaseStore
     assert store.seconds_to_due(now=at(99)) == 0.0
 
 
-def test_a_probe_says_both_which_queues_are_ready_and_when_the_next_job_is_due(
+def test_a_look_says_both_which_queues_are_ready_and_when_the_next_job_is_due(
     store: BaseStore,
 ) -> None:
-    assert store.probe(Lane.TASK) == ([], None)
+    assert store.look(Lane.TASK) == ([], None)
 
     insert(store, now=None, queue_name="b")
     insert(store, now=None, queue_name="a")
     insert(store, now=None, delay_seconds=60.0)
-    names, seconds = store.probe(Lane.TASK)
+    names, seconds = store.look(Lane.TASK)
 
     assert names == ["a", "b"]
     assert seconds is not None
     assert 50.0 < seconds <= 60.0
-    assert store.probe(Lane.OUTBOX)[0] == []
+    assert store.look(Lane.OUTBOX)[0] == []
+
+
+def test_a_look_makes_ready_what_is_due_and_names_its_queues(store: BaseStore) -> None:
+    insert(store, queue_name="ready")
+    for name in ("ready", "due", "due", "paused"):
+        insert(store, queue_name=name, run_after=at(5))
+    insert(store, queue_name="sent", lane=Lane.OUTBOX, run_after=at(4))
+    insert(store, queue_name="later", run_after=at(7.25))
+    store.pause("paused")
+
+    assert store.look(Lane.TASK, now=at(4) - EARLIER) == (["ready"], 1e-6)
+    assert store.look(Lane.TASK, now=at(5)) == (["due", "ready"], 2.25)
+
+    states = {each["queue_name"]: each["state"] for each in rows()["live"].values()}
+    assert states.pop("later") == "scheduled"
+    assert set(states.values()) == {"ready"}
+    assert store.look(Lane.OUTBOX, now=at(5)) == (["sent"], 2.25)
+
+
+@pytest.mark.parametrize(("due", "seconds"), [(BATCH, 1.0), (BATCH + 1, 0.0)])
+def test_a_look_says_what_more_than_a_batch_has_left(
+    store: BaseStore, due: int, seconds: float
+) -> None:
+    store.insert([new_job(run_after=at(1)) for _ in range(due)], now=T0)
+    insert(store, queue_name="later", run_after=at(2))
+    assert store.look(Lane.TASK, now=at(1)) == (["default"], seconds)
+    assert store.live().filter(state="ready").count() == BATCH
+
+
+def test_a_look_names_no_more_queues_than_it_may(store: BaseStore) -> None:
+    store.insert([new_job(queue_name=f"q{number}") for number in range(QUEUES)], now=T0)
+    insert(store, queue_name="a", run_after=at(1))
+    assert len(set(store.look(Lane.TASK, now=at(1))[0])) == QUEUES

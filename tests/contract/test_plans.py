@@ -101,7 +101,10 @@ def test_each_statement_walks_the_index_it_names(plain: BaseStore, taken: list[C
             lambda: claim(plain, queue_name="q1", kind="k", exclude_tasks=["a", "b"]),
         ),
         "ready_queues": ("workqueue_live_ready", lambda: plain.ready_queues(Lane.TASK, now=at(1))),
-        "probe": ("workqueue_live_ready|workqueue_live_scheduled", lambda: plain.probe(Lane.TASK)),
+        "look": (
+            "workqueue_live_ready|workqueue_live_scheduled",
+            lambda: plain.look(Lane.TASK, now=at(1)),
+        ),
         "seconds_to_due": ("workqueue_live_scheduled", lambda: plain.seconds_to_due(now=at(1))),
         "promote": ("workqueue_live_scheduled", lambda: plain.promote(limit=50, now=at(120))),
         "unhold": (
@@ -156,6 +159,7 @@ def test_stale_statistics_do_not_widen_a_read(plain: BaseStore) -> None:
     insert(plain)
     analyze()
     plain.insert([new_job() for _ in range(3000)], now=at(0))
+    plain.insert([new_job(delay_seconds=60) for _ in range(3000)], now=None)
 
     def reads() -> int:
         with connection.cursor() as cursor:
@@ -181,7 +185,7 @@ def test_stale_statistics_do_not_widen_a_read(plain: BaseStore) -> None:
         assert len(plain.ack([Ack(claim=each, value="1") for each in taken], now=at(2))) == 10
         assert reads() - before <= 30, "an ack"
         before = reads()
-        assert len(plain.probe(Lane.TASK)[0]) == 1
+        assert len(plain.look(Lane.TASK)[0]) == 1
         assert reads() - before <= 30, "a look"
 
 

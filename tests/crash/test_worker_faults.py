@@ -73,15 +73,15 @@ def test_a_claim_that_is_committed_late_is_given_back_uncharged() -> None:
 def test_an_outage_is_told_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     made = worker()
     store = type(made.store)
-    probe = store.probe
+    look = store.look
     faults = [OperationalError("gone")] * 5
 
     def fail(self: Any, *args: Any, **options: Any) -> Any:
         if faults:
             raise faults.pop()
-        return probe(self, *args, **options)
+        return look(self, *args, **options)
 
-    with mock.patch.object(store, "probe", fail):
+    with mock.patch.object(store, "look", fail):
         made.run()
     caplog.set_level(logging.INFO)
     told = [

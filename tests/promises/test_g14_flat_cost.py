@@ -118,7 +118,7 @@ def claim_cost(store: BaseStore) -> int:
         factories.insert(store, now=at(0), priority=50)
     analyze()
     with transaction.atomic(), counted() as cost:
-        assert factories.QUEUE in store.ready_queues(Lane.TASK, now=at(10))
+        assert factories.QUEUE in store.look(Lane.TASK, now=at(10))[0]
         assert len(factories.claim(store, now=at(10), limit=10)) == 10
     return cost.amount
 
@@ -127,8 +127,7 @@ def idle_cost(store: BaseStore) -> int:
     """Return what it reads to see that nothing is to be done."""
     analyze()
     with transaction.atomic(), counted() as cost:
-        store.seconds_to_due(now=at(10))
-        store.ready_queues(Lane.OUTBOX, now=at(10))
+        store.look(Lane.OUTBOX, now=at(10))
     return cost.amount
 
 

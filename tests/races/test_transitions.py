@@ -10,6 +10,7 @@ from django.db import transaction
 
 from django_workqueue.exceptions import UniqueKeyTaken
 from django_workqueue.models import LiveJob
+from django_workqueue.states import Lane
 from django_workqueue.store import Ack, BaseStore, CancelAnswer
 from tests.factories import claim, dead, insert, new_job, running
 from tests.races.conftest import Together
@@ -246,6 +247,16 @@ def test_a_row_that_a_vanished_host_was_promoting_keeps_no_other_from_being_due(
     assert together([vanishes, promotes]) == [True, 1]
     assert rows()["live"][other]["state"] == "ready"
     assert store.promote() == 1
+
+
+def test_who_looks_while_another_makes_ready_what_is_due_sees_it_or_looks_again(
+    store: BaseStore, together: Together
+) -> None:
+    past = store.now()
+    store.insert([new_job(run_after=past) for _ in range(40)])
+    for names, seconds in together([lambda each: each.look(Lane.TASK) for _ in range(4)]):
+        assert names == ["default"] or seconds == 0.0
+    assert store.live().filter(state="ready").count() == 40
 
 
 def test_promoters_and_sweepers_at_once_move_each_row_once(
