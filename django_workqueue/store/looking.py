@@ -143,15 +143,16 @@ class Looking(Columns):
         live, name = self.live_table, self.quote("queue_name")
         paused, paused_params = self.paused_queues_sql(now)
         # Not MIN(): a planner whose statistics are old, as after a burst of new jobs, reads all
-        # that is ready for it (seen: 7 ms a look at 12,000 jobs, and 2).
+        # that is ready for it (seen: 7 ms a look at 12,000 jobs, and 2). From the end: claims take
+        # from the front, and what they leave there is stepped over while an old snapshot is held.
         ready = (
             f"SELECT {name} FROM {live} "
             f"WHERE {self.quote('state')} = 'ready' AND {self.quote('lane')} = %s"
         )
-        first = f"ORDER BY {name} LIMIT 1"
+        last = f"ORDER BY {name} DESC LIMIT 1"
         sql = (
-            f"WITH RECURSIVE names (name) AS (SELECT ({ready} {first}) UNION ALL "
-            f"SELECT ({ready} AND {name} > names.name {first}) "
+            f"WITH RECURSIVE names (name) AS (SELECT ({ready} {last}) UNION ALL "
+            f"SELECT ({ready} AND {name} < names.name {last}) "
             f"FROM names WHERE names.name IS NOT NULL) "
             f"SELECT names.name FROM names WHERE names.name IS NOT NULL "
             f"AND names.name NOT IN ({paused}) LIMIT {limit:d}"
