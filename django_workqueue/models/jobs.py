@@ -12,6 +12,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
+from ..compat import TASK_MAX_PRIORITY, TASK_MIN_PRIORITY
 from ..ids import new_id
 from ..states import (
     DeathReason,
@@ -129,6 +130,11 @@ class LiveJob(JobFacts):
                 ),
                 postgresql="num_nonnulls(token, worker_id, lease_expires_at) "
                 "= 3 * (state = 'running')::int",
+            ),
+            ShortCheck(
+                name="workqueue_live_rank",
+                condition=Q(rank__gte=-TASK_MAX_PRIORITY, rank__lte=-TASK_MIN_PRIORITY),
+                postgresql="abs(rank) <= 100",
             ),
         ]
         indexes: ClassVar = [

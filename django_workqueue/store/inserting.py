@@ -35,8 +35,8 @@ class Inserting(Columns):
 
     def __init__(self, alias: str) -> None:
         super().__init__(alias)
-        # By what is the same in most calls of a task, and whether workers are woken.
-        self._steady: dict[tuple[Any, bool], Insertion] = {}
+        # By what is the same in most calls of a task, the clock, and whether workers are woken.
+        self._steady: dict[tuple[Any, str, bool], Insertion] = {}
 
     def insert(
         self, jobs: Sequence[NewJob], *, wake: bool = False, now: datetime | None = None
@@ -94,28 +94,30 @@ class Inserting(Columns):
         self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool
     ) -> tuple[Insertion, dict[str, Any]]:
         """Return how to write *jobs*, and with what parameters."""
-        facts = steady(jobs[0]) if len(jobs) == 1 and now is None else None
-        if facts is None or self.moved_seconds:
-            made = self._made(jobs, now, wake=wake)
+        now_sql, now_params = self.named_now_sql(now)
+        facts = steady(jobs[0]) if len(jobs) == 1 else None
+        if facts is None:
+            made = self._made(jobs, now_sql, now_params, wake=wake)
             return made, made.params
-        own = {"id": jobs[0].id.hex, "payload": jobs[0].payload}
-        kept = self._steady.get((facts, wake))
+        own = {**now_params, "id": jobs[0].id.hex, "payload": jobs[0].payload}
+        key = (facts, now_sql, wake)
+        kept = self._steady.get(key)
         if kept is None:
-            made = self._made(jobs, None, wake=wake)
+            made = self._made(jobs, now_sql, now_params, wake=wake)
             shared = {name: value for name, value in made.params.items() if name not in own}
             kept = made._replace(params=shared)
             if len(self._steady) >= MOST_KEPT:
                 # What is called often is soon there again; what was called once is not.
                 self._steady.clear()
-            self._steady[facts, wake] = kept
+            self._steady[key] = kept
         return kept, kept.params | own
 
-    def _made(self, jobs: Sequence[NewJob], now: datetime | None, *, wake: bool) -> Insertion:
-        now_sql, params = self.named_now_sql(now)
+    def _made(
+        self, jobs: Sequence[NewJob], now_sql: str, now_params: dict[str, Any], *, wake: bool
+    ) -> Insertion:
         differing, shared = parted(list(map(self._row, jobs)))
-        if differing:
-            params |= self.given_params(differing)
-        params |= shared
+        params = now_params | self.given_params(differing) if differing else now_params
+        params = params | shared
         keyed = "unique_hash" in shared or "unique_hash" in differing
         sql = self._insert_sql(now_sql, tuple(differing), tuple(shared))
         if len(jobs) == 1:

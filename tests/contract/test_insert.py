@@ -194,6 +194,13 @@ def test_an_id_that_is_taken_is_an_error(store: BaseStore) -> None:
         store.insert([new_job(id=taken, unique_key="k")], now=T0)
 
 
+@pytest.mark.parametrize("priority", [-101, 101])
+def test_a_priority_out_of_bounds_is_refused_by_the_table(store: BaseStore, priority: int) -> None:
+    with pytest.raises(IntegrityError), transaction.atomic():
+        store.insert([new_job(priority=priority)], now=T0)
+    assert rows()["live"] == {}
+
+
 def test_an_insert_rolls_back_with_its_transaction(store: BaseStore) -> None:
     def failing() -> uuid.UUID:
         with transaction.atomic():
@@ -273,5 +280,5 @@ def test_what_is_inserted_often_is_kept_whatever_else_there_was(store: BaseStore
     for number in range(MOST_KEPT + 1):
         insert(store, now=None, expires_seconds=1.0 + number)
     insert(store, now=None, expires_seconds=0.5)
-    assert any(0.5 in facts for facts, _ in store._steady)
+    assert any(0.5 in facts for facts, _, _ in store._steady)
     assert len(store._steady) <= MOST_KEPT
