@@ -32,8 +32,10 @@ RUNS_BEFORE: Final = 5
 MOST_WITH_CONSTANTS: Final = 32
 """Texts with constants in them, each of which the server keeps for each connection."""
 
-REFUSED: Final = frozenset({"0A000", "26000", "42P05"})
-"""SQLSTATEs: its columns have changed; no statement has that name; one has it already."""
+REFUSED: Final = frozenset({"0A", "26", "42"})
+"""Classes of SQLSTATE: its columns have changed; no statement has that name; one has it already, or
+its parameters have no type. An error of a trigger may be of the last: it then costs speed, no job.
+"""
 
 
 class Prepared(NamedTuple):
@@ -76,7 +78,7 @@ class Preparing(StoreCore):
                     cursor.execute(prepared.execution(params))
                     return True
             except DatabaseError as error:
-                if REFUSED.isdisjoint(error_codes(error)):
+                if REFUSED.isdisjoint(str(code)[:2] for code in error_codes(error)):
                     raise
                 logger.info("prepared statement refused; sent whole from now on", exc_info=True)
                 self.prepares = False
