@@ -10,7 +10,7 @@ from typing import Final
 
 from . import clock, registry
 from .demand import Room
-from .extender import DATABASE_FAULTS
+from .faults import DATABASE_FAULTS
 from .ids import new_token
 from .job import Job
 from .kinds import Kinds

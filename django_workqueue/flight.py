@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable
 from . import clock, notifying, registry
 from .claimer import Claimer
 from .demand import FIRST_GUESS_SECONDS, estimate
-from .extender import DATABASE_FAULTS
+from .faults import DATABASE_FAULTS
 from .job import Job, Outcome, Verb
 from .settler import LOST, Settled, settle
 from .states import Place, ResultOutcome

@@ -14,7 +14,7 @@ from django.db import connections
 
 from . import clock
 from .delivery import MOVE, deliver, move
-from .extender import DATABASE_FAULTS, fault_pause
+from .faults import DATABASE_FAULTS, fault_pause
 from .ids import new_token
 from .job import Job, Outcome, Verb
 from .loop import Loop

@@ -21,7 +21,7 @@ from . import clock, conf, presence
 from .board import Board
 from .child import Child, Spawn
 from .ending import EXIT_GAVE_UP, EXIT_RECYCLE
-from .extender import DATABASE_FAULTS, fault_pause
+from .faults import DATABASE_FAULTS, fault_pause
 from .ids import new_worker_id
 from .loop import Loop
 from .settler import REFUSED

@@ -12,7 +12,7 @@ from typing import Any
 from django.db import connections
 
 from . import clock, conf, moving
-from .extender import DATABASE_FAULTS
+from .faults import DATABASE_FAULTS
 from .loop import Loop
 from .store import BaseStore, Swept, queue_alias
 from .store.burying import SWEEP_BATCH

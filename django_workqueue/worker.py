@@ -20,7 +20,8 @@ from .claimer import Claimed, Claimer
 from .deadlines import look
 from .demand import Room
 from .ending import Ended, Ending
-from .extender import DATABASE_FAULTS, Extender, fault_pause
+from .extender import Extender
+from .faults import DATABASE_FAULTS, fault_pause
 from .flight import Flight
 from .ids import new_worker_id
 from .intake import Intake, Slots

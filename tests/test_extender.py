@@ -9,7 +9,8 @@ import pytest
 from django.db import InterfaceError, OperationalError
 
 from django_workqueue import clock
-from django_workqueue.extender import MAX_PAUSE_SECONDS, Extender, fault_pause
+from django_workqueue.extender import Extender
+from django_workqueue.faults import MAX_PAUSE_SECONDS, fault_pause
 from django_workqueue.job import Job
 from django_workqueue.models import LiveJob
 from django_workqueue.store import get_store

@@ -19,7 +19,7 @@ ORDER = """
     conf registry
     models
     store
-    watching wakeup notifying locks limits results
+    faults watching wakeup notifying locks limits results
     enqueueing moving tasks calls backend queues schedules outbox
     board job outcomes announcing connecting blocking executor starting demand loop extender kinds
     settler claimer deadlines suspects ending memory

@@ -14,7 +14,7 @@ from django.db.migrations.loader import MigrationLoader
 from .. import conf
 from ..compat import InvalidTask
 from ..exceptions import MigrationsMissing, WorkQueueError
-from ..extender import DATABASE_FAULTS
+from ..faults import DATABASE_FAULTS
 from ..logs import fields_in_text
 from ..loop import Loop
 from ..store import BaseStore, get_store

@@ -14,7 +14,7 @@ from typing import Final
 from django.db import connections
 
 from .. import clock, conf, wakeup
-from ..extender import DATABASE_FAULTS, fault_pause
+from ..faults import DATABASE_FAULTS, fault_pause
 from ..locks import lock
 from ..loop import Loop
 from ..store import BaseStore, get_store

@@ -38,7 +38,7 @@ def prompt_extending() -> None:
         return seconds
 
     extender.Extender.step = late_step  # type: ignore[method-assign]
-    extender.fault_pause = lambda count, lease_seconds: lease_seconds / 6
+    extender.fault_pause = lambda count, lease_seconds: lease_seconds / 6  # type: ignore[attr-defined]
 
 
 def leading() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 
 from django_workqueue import conf
-from django_workqueue.extender import DATABASE_FAULTS
+from django_workqueue.faults import DATABASE_FAULTS
 from django_workqueue.loop import Loop, stop_on_signals
 from django_workqueue.store import BaseStore
 from django_workqueue.sweeper import Sweeper, SweepReport, sweep
