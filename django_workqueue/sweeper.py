@@ -187,8 +187,9 @@ class Sweeper:
         """Hold off if the database, or this process, stood still since the last look."""
         began = clock.monotonic()
         late = self._awaited_at is not None and self._stood_still(self._awaited_at, began)
-        parted = self._clocks_parted()
-        if self._store.any_running():
+        moment, any_running = self._store.glance()
+        parted = self._clocks_parted(began, moment)
+        if any_running:
             self._store.prove_writable()
         if late or parted or self._stalled or self._stood_still(began, clock.monotonic()):
             self._hold_off()
@@ -238,10 +239,11 @@ class Sweeper:
     def _stood_still(self, since: float, until: float) -> bool:
         return until - since > self._lease_seconds / 6
 
-    def _clocks_parted(self) -> bool:
-        """Tell whether the database's clock went otherwise than this process's since last time."""
-        before = clock.monotonic()
-        moment = self._store.now()
+    def _clocks_parted(self, before: float, moment: datetime) -> bool:
+        """Tell whether the database's clock went otherwise than this process's since last time.
+
+        It stood at *moment* between *before*, by the monotonic clock, and now.
+        """
         seen, self._seen = self._seen, (moment, clock.monotonic())
         if seen is None:
             return False

@@ -161,8 +161,10 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def now(self) -> datetime:
-        return self._began + timedelta(seconds=self.frozen.monotonic() + self.skew)
+    def glance(self) -> tuple[datetime, bool]:
+        _, any_running = self._store.glance()
+        passed = self.frozen.monotonic() + self.skew
+        return self._began + timedelta(seconds=passed), any_running
 
     def step(self) -> None:
         """Step once, and let the time pass that the step asked for."""

@@ -48,6 +48,16 @@ def test_now_is_aware_and_utc(anywhere: BaseStore) -> None:
     assert near_now(moment)
 
 
+def test_a_glance_tells_the_moment_and_whether_any_lease_is_held(anywhere: BaseStore) -> None:
+    anywhere.insert([new_job()])
+    moment, any_running = anywhere.glance()
+    assert moment.utcoffset() == timedelta(0)
+    assert near_now(moment)
+    assert any_running is False
+    claim(anywhere, now=None)
+    assert anywhere.glance()[1] is True
+
+
 def test_every_moment_of_a_jobs_life_is_the_databases(anywhere: BaseStore) -> None:
     before = anywhere.now()
     (inserted,) = anywhere.insert([new_job(expires_seconds=3600.0, result_ttl=60.0)])

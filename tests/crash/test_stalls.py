@@ -56,7 +56,7 @@ class Turns:
     def fail(self) -> None:
         """Let the sweeper take a turn in which the database is gone."""
         self._frozen.advance(self.asked)
-        gone = mock.patch.object(BaseStore, "any_running", side_effect=OperationalError("gone"))
+        gone = mock.patch.object(BaseStore, "glance", side_effect=OperationalError("gone"))
         with gone, pytest.raises(OperationalError):
             self.sweeper.step()
         self.asked = LEASE / 6
