@@ -31,8 +31,8 @@ PEERS: Final[dict[str, dict[str, list[Trial]]]] = {
         ],
     },
     "sqlite": {
-        "enqueue": [("huey", "enqueue"), ("django_tasks_db", "enqueue")],
-        "drain": [("huey", "drain"), ("django_tasks_db", "drain")],
+        "enqueue": [("huey", "enqueue"), ("honker", "enqueue"), ("django_tasks_db", "enqueue")],
+        "drain": [("huey", "drain"), ("honker", "drain"), ("django_tasks_db", "drain")],
     },
     "mariadb": {
         "enqueue": [("django_tasks_db", "enqueue")],

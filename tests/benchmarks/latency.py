@@ -18,7 +18,7 @@ from tests.benchmarks.spaced import Latencies
 
 RIVALS: Final = {
     "postgresql": ("pgqueuer", "procrastinate", "huey", "django_tasks_db"),
-    "sqlite": ("huey", "django_tasks_db"),
+    "sqlite": ("huey", "honker", "django_tasks_db"),
     "mariadb": ("django_tasks_db",),
 }
 

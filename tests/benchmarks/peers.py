@@ -52,6 +52,7 @@ class Peer:
 PEERS: Final = {
     "celery_redis": Peer("celery", 2_000, also=("redis",), binaries=("redis-server",)),
     "django_tasks_db": Peer("django_tasks_db", 1_000, also=("django.tasks",)),
+    "honker": Peer("honker"),
     "huey": Peer("huey"),
     "pgqueuer": Peer("pgqueuer", also=("asyncpg",)),
     "procrastinate": Peer("procrastinate", 1_000),
