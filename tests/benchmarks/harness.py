@@ -146,11 +146,14 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Return the processor time that living *pids* have used (Linux)."""
+    """Return the processor time that living *pids* have used, and what they started (Linux).
+
+    Of that, what has ended and was waited for: a server's process of a connection, say.
+    """
     ticks = 0
     for pid, fields in _stats():
         if pid in pids:
-            ticks += int(fields[11]) + int(fields[12])
+            ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
