@@ -20,7 +20,10 @@ from .store import BaseStore, Hold
 logger = logging.getLogger("django_workqueue.claimer")
 
 PROBE_SECONDS: Final = 0.1
-"""How long a worker that finds all it asks for does not look for what else is there."""
+"""How long a worker that finds all it asks for does not look for what else is there, at least."""
+PROBE_FACTOR: Final = 20.0
+"""That many times as long as a look took, where there are many queues, but not for long."""
+MAX_PROBE_SECONDS: Final = 1.0
 UNHOLD_SECONDS: Final = 10.0
 UNKNOWN_SECONDS: Final = 60.0
 
@@ -86,11 +89,18 @@ class Claimer:
         guessed = self._guess(room, take) if told and not self._ready else 0
         if guessed:
             return Claimed(guessed, full=False, again_at=math.inf)
-        self._ready, self._due_seconds = self._store.look(Lane.TASK)
+        good_until = self._look()
         claimed = self._pass(room, take)
         if claimed.full and claimed.count:
-            self._ready_until = looked + PROBE_SECONDS
+            self._ready_until = good_until
         return claimed
+
+    def _look(self) -> float:
+        """Ask which queues are ready; return until when that is good while they give enough."""
+        began = clock.monotonic()
+        self._ready, self._due_seconds = self._store.look(Lane.TASK)
+        now = clock.monotonic()
+        return now + min(max(PROBE_FACTOR * (now - began), PROBE_SECONDS), MAX_PROBE_SECONDS)
 
     def _guess(self, room: Room, take: Take) -> int:
         """Claim one job, for which nothing else has to wait, of the queue served last.

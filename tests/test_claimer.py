@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_workqueue.claimer import PROBE_SECONDS, Claimer
+from django_workqueue.claimer import MAX_PROBE_SECONDS, PROBE_SECONDS, Claimer
 from django_workqueue.clock import Frozen
 from django_workqueue.demand import Room
 from django_workqueue.job import Job
 from django_workqueue.states import Lane
 from django_workqueue.store import BaseStore, get_store
-from tests.factories import insert
+from tests.factories import insert, new_job
 from tests.jobs import enqueue
 
 pytestmark = pytest.mark.django_db
@@ -21,13 +23,19 @@ pytestmark = pytest.mark.django_db
 class Claims:
     """What one claimer claims, and how often it asked which queues have jobs."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, queues: tuple[str, ...] | None = None):
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        queues: tuple[str, ...] | None = None,
+        on_look: Callable[[], object] = lambda: None,
+    ):
         store = get_store()
         self.looks = 0
         look = type(store).look
 
         def counted(store: BaseStore, lane: Lane) -> object:
             self.looks += 1
+            on_look()
             return look(store, lane)
 
         monkeypatch.setattr(type(store), "look", counted)
@@ -63,6 +71,21 @@ def test_a_claimer_that_finds_all_it_asks_for_looks_for_queues_now_and_then(
         clock.advance(PROBE_SECONDS)
         assert len(claims.claim(2)) == 2
         assert claims.looks == 2
+
+
+@pytest.mark.parametrize(("took", "good"), [(0.02, 0.4), (5.0, MAX_PROBE_SECONDS)])
+def test_a_look_that_took_long_is_good_for_longer(
+    took: float, good: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(9):
+        enqueue(lambda: None)
+    with Frozen() as clock:
+        claims = Claims(monkeypatch, on_look=lambda: clock.advance(took))
+        assert len(claims.claim(2)) == 2
+        clock.advance(0.9 * good)
+        assert (len(claims.claim(2)), claims.looks) == (2, 1)
+        clock.advance(0.1 * good)
+        assert (len(claims.claim(2)), claims.looks) == (2, 2)
 
 
 def test_a_claim_that_comes_back_short_sees_the_other_queues_at_once(
@@ -121,6 +144,18 @@ def test_of_queues_in_order_the_first_is_tried_at_once(monkeypatch: pytest.Monke
     for name in ("low", "high"):
         enqueue(lambda: None, queue_name=name)
     assert (claims.claim(1, told=True), claims.looks) == (["high"], 0)
+
+
+@pytest.mark.parametrize("only", [False, True])
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_no_number_of_queues_that_are_busy_hides_another(
+    name: str, only: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seen: a look named a hundred, and of a tenant before those nothing was ever begun.
+    claims = Claims(monkeypatch, (name,) if only else None)
+    busy = [new_job(queue_name=f"busy{number % 150:03}") for number in range(300)]
+    get_store().insert([*busy, new_job(queue_name=name)])
+    assert name in {taken for _ in range(160) for taken in claims.claim(1)}
 
 
 def test_while_jobs_are_ready_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:

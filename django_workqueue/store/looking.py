@@ -16,8 +16,6 @@ from .columns import Columns
 from .core import statement
 
 BATCH: Final = 500
-QUEUES: Final = 100
-"""Of one look: those of them that are served make room for others."""
 
 
 class Looking(Columns):
@@ -123,22 +121,18 @@ class Looking(Columns):
         """Return the condition of jobs that were seen in *state*, and are: rows found by *ids*."""
         return Q(pk__in=ids, state=state)
 
-    def ready_queues(
-        self, lane: Lane, *, limit: int = QUEUES, now: datetime | None = None
-    ) -> list[str]:
+    def ready_queues(self, lane: Lane, *, now: datetime | None = None) -> list[str]:
         """Return the names of queues that have a ready job and are not paused, in order.
 
         Reads one entry of workqueue_live_ready for each queue, however many rows it has: a
-        DISTINCT would read them all.
+        DISTINCT would read them all. Of all queues: those of a worker may be any of them.
         """
-        sql, params = self.ready_queues_sql(lane, limit, now)
+        sql, params = self.ready_queues_sql(lane, now)
         with self.connection.cursor() as cursor:
             cursor.execute(sql, params)
             return sorted(row[0] for row in cursor.fetchall())
 
-    def ready_queues_sql(
-        self, lane: Lane, limit: int, now: datetime | None
-    ) -> tuple[str, list[Any]]:
+    def ready_queues_sql(self, lane: Lane, now: datetime | None) -> tuple[str, list[Any]]:
         """Return the statement of ``ready_queues``."""
         live, name = self.live_table, self.quote("queue_name")
         paused, paused_params = self.paused_queues_sql(now)
@@ -155,7 +149,7 @@ class Looking(Columns):
             f"SELECT ({ready} AND {name} < names.name {last}) "
             f"FROM names WHERE names.name IS NOT NULL) "
             f"SELECT names.name FROM names WHERE names.name IS NOT NULL "
-            f"AND names.name NOT IN ({paused}) LIMIT {limit:d}"
+            f"AND names.name NOT IN ({paused})"
         )
         return sql, [lane.value, lane.value, *paused_params]
 

@@ -14,11 +14,13 @@ from ..states import Lane
 from .base import BaseStore
 from .claiming import Part
 from .core import compiled
-from .looking import QUEUES, seconds_between
+from .looking import seconds_between
 from .records import CLAIM_COLUMNS
 
 NAMES_KEPT: Final = 50
 """Names of queues that are asked behind though they were not seen last."""
+NAMES_ASKED: Final = 1_000
+"""In one statement, which may be no longer than a packet."""
 LONG: Final = ("payload", "worker_ids", "headers", "errors")
 """Texts of any length: not in the array of a row, which may be no longer than a packet."""
 LONG_PLACES: Final = tuple(CLAIM_COLUMNS.index(name) for name in LONG)
@@ -32,34 +34,33 @@ class MySQLClaiming(BaseStore):
         self.names_seen: dict[Lane, frozenset[str]] = {}
 
     def look(self, lane: Lane, *, now: datetime | None = None) -> tuple[list[str], float | None]:
-        names, seconds = self._ready_and_due(lane, QUEUES, now)
+        names, seconds = self._ready_and_due(lane, now)
         if seconds == 0.0:
             self.promote(now=now)
-            names, seconds = self._ready_and_due(lane, QUEUES, now)
+            names, seconds = self._ready_and_due(lane, now)
         return names, seconds
 
-    def ready_queues(
-        self, lane: Lane, *, limit: int = QUEUES, now: datetime | None = None
-    ) -> list[str]:
-        return self._ready_and_due(lane, limit, now)[0]
+    def ready_queues(self, lane: Lane, *, now: datetime | None = None) -> list[str]:
+        return self._ready_and_due(lane, now)[0]
 
-    def _ready_and_due(
-        self, lane: Lane, limit: int, now: datetime | None
-    ) -> tuple[list[str], float | None]:
+    def _ready_and_due(self, lane: Lane, now: datetime | None) -> tuple[list[str], float | None]:
         """Return ready_queues and seconds_to_due, in one statement where no name is new.
 
         It asks for the first name, and for the next behind each that was seen before. What it finds
         besides those is asked behind in its turn: where it finds nothing else, there is no other.
         """
-        asked = set(self.names_seen.get(lane, ()))
-        found, paused, seconds = self._names_behind(lane, [None, *asked], now)
-        ready = set(found)
-        while (new := found - asked) and len(ready - paused) < limit:
-            asked |= new
-            found, paused, seconds = self._names_behind(lane, [*new], now)
+        asked: set[str | None] = set()
+        ready: set[str] = set()
+        new = {None, *self.names_seen.get(lane, ())}
+        while new:
+            some = list(new)[:NAMES_ASKED]
+            asked |= {*some}
+            found, paused, seconds = self._names_behind(lane, some, now)
             ready |= found
-        self.names_seen[lane] = frozenset(asked if len(asked) <= NAMES_KEPT else ready)
-        return sorted(ready - paused)[:limit], seconds
+            new = (new | found) - asked
+        names = {name for name in asked if name is not None}
+        self.names_seen[lane] = frozenset(names if len(names) <= NAMES_KEPT else ready)
+        return sorted(ready - paused), seconds
 
     def _names_behind(
         self, lane: Lane, names: Sequence[str | None], now: datetime | None

@@ -19,7 +19,7 @@ from .acking import ACK_COLUMNS, HOLD_COLUMNS, MOVED
 from .base import BaseStore
 from .columns import KINDS
 from .core import compiled, error_codes
-from .looking import BATCH, QUEUES, seconds_between
+from .looking import BATCH, seconds_between
 from .newrows import text_of
 from .preparing import Preparing
 from .records import Ack, Hold, Inserted, NewJob
@@ -77,12 +77,12 @@ class PostgreSQLStore(Preparing, BaseStore):
         self.make_ready(ids, State.SCHEDULED, Q(run_after__lte=self.moment(now)))
         more = len(ids) == BATCH
         seconds = self.seconds_to_due(now=now) if more else seconds_between(moments)
-        return sorted({*names, *due_names})[:QUEUES], seconds
+        return sorted({*names, *due_names}), seconds
 
     def _look_sql(self, lane: Lane, now: datetime | None) -> tuple[str, list[Any]]:
         q = self.quote
         now_sql, now_params = self.now_sql(now)
-        ready, ready_params = self.ready_queues_sql(lane, QUEUES, now)
+        ready, ready_params = self.ready_queues_sql(lane, now)
         paused, paused_params = self.paused_queues_sql(now)
         scheduled = f"FROM {self.live_table} WHERE {q('state')} = 'scheduled' AND {q('run_after')}"
         sql = (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from datetime import datetime
+from typing import Final
 
 from django.db.models import Q
 
@@ -13,6 +15,8 @@ from .core import transition
 from .purging import Purging
 from .reclaiming import Reclaiming
 from .records import Swept, listed
+
+QUEUES_LOOKED_AT: Final = 100
 
 
 class Sweeping(Reclaiming, Purging):
@@ -58,14 +62,14 @@ class Sweeping(Reclaiming, Purging):
     def bury_spent(
         self, *, limit: int = 100, now: datetime | None = None, dry_run: bool = False
     ) -> list[Swept]:
-        """Bury ready jobs without budget among the first *limit* of each queue.
+        """Bury ready jobs without budget among the first *limit* of each queue, of many of some.
 
         No claim returns such a row (one edited by hand, say), and no transition makes one; it
         does harm where a claim has to step over it: at the head of a queue.
         """
         done: list[Swept] = []
         queues = [(lane, name) for lane in Lane for name in self.ready_queues(lane, now=now)]
-        for lane, name in queues:
+        for lane, name in random.sample(queues, min(len(queues), QUEUES_LOOKED_AT)):
             head = self.live().filter(state=State.READY, lane=lane, queue_name=name)
             head = head.order_by("rank", "run_after", "id")[:limit]
             spent = [job for job in head if job.attempt >= job.max_attempts]
