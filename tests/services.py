@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-import pytest
 from environ import Env
 
 Settings = dict[str, Any]
@@ -32,6 +31,9 @@ class ServiceMissing(Exception):
 
 def skip_or_fail(missing: ServiceMissing) -> NoReturn:
     """Skip the test that lacks a service, by name; fail it where services are required."""
+    # Not at the top: each process that tests start reads these settings.
+    import pytest
+
     if services_are_required():
         pytest.fail(str(missing), pytrace=False)
     pytest.skip(str(missing))

@@ -177,6 +177,8 @@ def broken(fault: type[BaseStore]) -> Callable[[], BaseStore]:
     return open_store
 
 
+# They are about the machine: one database is enough, and they take long.
+@pytest.mark.vendor("sqlite")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.soak] * (name in RARE)) for name in FAULTS]
 )
