@@ -11,6 +11,7 @@ the environment, so that a process which a test starts with these settings meets
 """
 
 import os
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -69,7 +70,9 @@ except services.ServiceMissing as error:
     MISSING_SERVICE = str(error)
     DATABASES: dict[str, dict[str, Any]] = {}
 else:
-    if any(each["ENGINE"].endswith("mysql") for each in (_found, _other)):
+    _any_mysql = any(each["ENGINE"].endswith("mysql") for each in (_found, _other))
+    # mysqlclient where it is installed; it needs a compiler, and a library of the system's.
+    if _any_mysql and find_spec("MySQLdb") is None:
         import pymysql
 
         pymysql.install_as_MySQLdb()
