@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from enum import Enum
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -30,7 +31,11 @@ from tests.app import tasks as app
 from tests.factories import T0, at, insert
 from tests.sound import rows
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.vendor("postgresql")]
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.vendor("postgresql"),
+    pytest.mark.skipif(find_spec("psycopg") is None, reason="with psycopg 2 nothing is prepared"),
+]
 
 OWN = {"id", "enqueued_at", "run_after", "payload"}
 

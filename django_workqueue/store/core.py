@@ -303,8 +303,8 @@ def error_codes(error: BaseException) -> set[Any]:
     """
     cause = error.__cause__
     number = cause.args[0] if cause is not None and cause.args else None
-    codes = {getattr(cause, "sqlstate", None), number if isinstance(number, int) else None}
-    return codes - {None}
+    sqlstate = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)  # psycopg2
+    return {sqlstate, number if isinstance(number, int) else None} - {None}
 
 
 def lost(job_id: uuid.UUID, verb: str) -> LeaseLost:

@@ -266,6 +266,19 @@ def test_a_drivers_error_is_told_by_its_number_beside_any_sqlstate(number: int) 
         assert store.is_conflict(raised)
 
 
+@pytest.mark.vendor("postgresql")
+@pytest.mark.parametrize("name", ["sqlstate", "pgcode"])
+def test_a_drivers_error_is_told_by_its_sqlstate_whatever_the_driver_calls_it(name: str) -> None:
+    # Seen with psycopg2, which calls it pgcode: no deadlock was tried again, and a server that
+    # could not be written to was taken for a fault of the task.
+    raised, cause = OperationalError("deadlock"), Exception("deadlock")
+    raised.__cause__ = cause
+    setattr(cause, name, "40P01")
+    assert get_store().is_conflict(raised)
+    setattr(cause, name, "25006")
+    assert get_store().is_outage(raised)
+
+
 @pytest.mark.vendor("mysql")
 def test_a_real_deadlock_takes_the_callers_row_with_the_job() -> None:
     """Case O1: both rows or neither, and the caller sees the error."""
