@@ -76,6 +76,24 @@ def test_a_lapsed_job_that_has_expired_is_dead_as_such() -> None:
     assert (len(report.expired), len(report.reclaimed)) == (1, 0)
 
 
+def test_a_job_that_the_database_lets_nobody_move_keeps_no_other_from_being_taken_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lapsed(3)
+    first, *others = LiveJob.objects.order_by("pk")
+    hour_ago = first.enqueued_at - timedelta(hours=1)
+    LiveJob.objects.filter(pk=first.pk).update(attempt=3, lease_expires_at=hour_ago)
+    # Its place among the dead is taken, by what was restored from a dump say.
+    DeadJob.objects.create(**get_store().facts(first), died_at=hour_ago, reason="lost")
+
+    assert {job.id for job in swept().reclaimed} == {job.pk for job in others}
+    assert swept().reclaimed == []
+
+    assert LiveJob.objects.get(pk=first.pk).state == State.RUNNING
+    told = [each for each in caplog.records if each.message == "job cannot be swept"]
+    assert [each.job_id for each in told] == [first.pk] * 2  # type: ignore[attr-defined]
+
+
 def test_each_lost_job_is_one_line_in_the_log_with_its_worker_and_attempt(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -6,10 +6,12 @@ restates all that made the row a candidate, so a row that changed in between is 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from django.db import DatabaseError
 from django.db.models import QuerySet
 
 from ..models import DeadJob, LiveJob
@@ -18,6 +20,8 @@ from .core import delete_rows
 from .ordering import Ordering
 from .records import ErrorRecord, Swept, listed, with_error
 from .settling import Settling
+
+logger = logging.getLogger("django_workqueue.store")
 
 SWEEP_BATCH: Final = 500
 
@@ -38,7 +42,23 @@ class Burying(Ordering, Settling):
     def _sweep(
         self, jobs: Iterable[LiveJob], move: Callable[[LiveJob], Swept | None]
     ) -> list[Swept]:
-        return [done for job in list(jobs) if (done := move(job)) is not None]
+        """Move *jobs*, each in a transaction of its own; return what was done.
+
+        One that the database refuses, because a rule of the project's forbids its row say, keeps
+        no other from being moved: it would be the first again the next time.
+        """
+        done = []
+        for job in list(jobs):
+            try:
+                moved = move(job)
+            except DatabaseError as error:
+                if self.connection.in_atomic_block or self.is_outage(error):
+                    raise
+                logger.exception("job cannot be swept", extra={"job_id": job.pk, "task": job.task})
+                continue
+            if moved is not None:
+                done.append(moved)
+        return done
 
     def _move_dead(
         self,
