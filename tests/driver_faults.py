@@ -8,6 +8,8 @@ rolled back, and Django learns of it from the driver's error.
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,10 +89,21 @@ def cut(db: Any) -> Exception:
         db.connection.rollback()
         error = db.Database.OperationalError("disk I/O error")
         return error
-    # What PyMySQL does by itself when a server is gone: its close() is refused the second time.
-    getattr(db.connection, "_force_close", db.connection.close)()
+    if db.vendor == "mysql":
+        _cut_mysql(db.connection)
+    else:
+        db.connection.close()
     error = db.Database.OperationalError("server closed the connection unexpectedly")
     return error
+
+
+def _cut_mysql(connection: Any) -> None:
+    """Break a connection as a server does that is gone: the drivers refuse a second close()."""
+    if hasattr(connection, "_force_close"):
+        connection._force_close()  # PyMySQL
+    else:
+        with socket.socket(fileno=os.dup(connection.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager
