@@ -24,6 +24,8 @@ PROBE_SECONDS: Final = 0.1
 PROBE_FACTOR: Final = 20.0
 """That many times as long as a look took, where there are many queues, but not for long."""
 MAX_PROBE_SECONDS: Final = 1.0
+PASS_SECONDS: Final = 0.1
+"""How long a pass that found some goes on: meanwhile nothing is settled, and no stop is heard."""
 UNHOLD_SECONDS: Final = 10.0
 UNKNOWN_SECONDS: Final = 60.0
 
@@ -41,6 +43,8 @@ class Claimed:
     full: bool
     # The monotonic time at which jobs that were passed over are worth another look.
     again_at: float
+    # It took too long to come to all queues that were ready.
+    cut: bool = False
 
 
 class Claimer:
@@ -82,7 +86,7 @@ class Claimer:
             self._look_after_unknown()
         if looked < self._ready_until:
             claimed = self._pass(room, take)
-            if not (claimed.full and claimed.count):
+            if not self._has_more(claimed):
                 self._ready_until = 0.0
             if claimed.count:
                 return claimed
@@ -91,9 +95,18 @@ class Claimer:
             return Claimed(guessed, full=False, again_at=math.inf)
         good_until = self._look()
         claimed = self._pass(room, take)
-        if claimed.full and claimed.count:
+        if self._has_more(claimed):
             self._ready_until = good_until
         return claimed
+
+    def _has_more(self, claimed: Claimed) -> bool:
+        """Tell whether the queues that were ready are worth another pass without another look.
+
+        After one that was cut only where the next begins behind it: of queues in an order, it would
+        try those again that are empty now.
+        """
+        more = claimed.full or (claimed.cut and self._queues is None)
+        return claimed.count > 0 and more
 
     def _look(self) -> float:
         """Ask which queues are ready; return until when that is good while they give enough."""
@@ -118,8 +131,13 @@ class Claimer:
 
     def _pass(self, room: Room, take: Take) -> Claimed:
         self._kinds.begin()
-        count, full = 0, True
+        count, full, cut = 0, True, False
+        ends = clock.monotonic() + PASS_SECONDS
         for name in self._in_order(self._ready):
+            # Not before it found some: the next would do no better, and never come to the rest.
+            cut = count > 0 and clock.monotonic() >= ends
+            if cut:
+                break
             kinds = self._kinds.of(name)
             for kind in kinds:
                 limit = room.of(is_async=kind)
@@ -134,7 +152,8 @@ class Claimer:
                 room = room.less(jobs)
                 count += len(jobs)
                 full = full and len(jobs) == limit
-        return Claimed(count, full=full, again_at=self._kinds.passed_over_until)
+        again_at = self._kinds.passed_over_until
+        return Claimed(count, full=full and not cut, again_at=again_at, cut=cut)
 
     @property
     def due_seconds(self) -> float | None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from django_workqueue.claimer import MAX_PROBE_SECONDS, PROBE_SECONDS, Claimer
+from django_workqueue.claimer import MAX_PROBE_SECONDS, PASS_SECONDS, PROBE_SECONDS, Claimer
 from django_workqueue.clock import Frozen
 from django_workqueue.demand import Room
 from django_workqueue.job import Job
 from django_workqueue.states import Lane
 from django_workqueue.store import BaseStore, get_store
-from tests.factories import insert, new_job
+from tests.factories import TASK, insert, new_job
 from tests.jobs import enqueue
 
 pytestmark = pytest.mark.django_db
@@ -38,8 +40,17 @@ class Claims:
             on_look()
             return look(store, lane)
 
+        self.on_claim: Callable[[], object] = lambda: None
+        claim = type(store).claim
+
+        def noted(*args: Any, **options: Any) -> object:
+            self.on_claim()
+            return claim(*args, **options)
+
         monkeypatch.setattr(type(store), "look", counted)
+        monkeypatch.setattr(type(store), "claim", noted)
         self._claimer = Claimer(store, "w1", queues, 30.0)
+        self.note_unknown = self._claimer.note_unknown
 
     def claim(self, count: int, *, told: bool = False) -> list[str]:
         """Claim up to *count* jobs of any kind; return the queues they came from."""
@@ -156,6 +167,39 @@ def test_no_number_of_queues_that_are_busy_hides_another(
     busy = [new_job(queue_name=f"busy{number % 150:03}") for number in range(300)]
     get_store().insert([*busy, new_job(queue_name=name)])
     assert name in {taken for _ in range(160) for taken in claims.claim(1)}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_pass_over_many_queues_ends_in_time_to_settle_and_the_next_goes_on_behind_it(
+    listed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Seen on MariaDB: 1,000 queues with a job each kept a worker from settling for 3 seconds.
+    names = [f"{number:02}" for number in range(20)]
+    get_store().insert([new_job(queue_name=name) for name in names])
+    with Frozen() as clock:
+        on_look = functools.partial(clock.advance, MAX_PROBE_SECONDS)
+        claims = Claims(monkeypatch, tuple(names) if listed else None, on_look)
+        claims.on_claim = functools.partial(clock.advance, PASS_SECONDS / 5)
+        assert [claims.claim(99) for _ in range(4)] == [
+            names[:5],
+            names[5:10],
+            names[10:15],
+            names[15:],
+        ]
+        # Of queues in an order, those that were emptied would be tried first again.
+        assert claims.looks == (4 if listed else 1)
+        assert claims.claim(99) == []
+
+
+def test_a_pass_that_finds_nothing_goes_over_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Or the jobs of those behind would never be come to.
+    enqueue(lambda: None, queue_name="z")
+    get_store().insert([new_job(queue_name=f"{number:02}") for number in range(20)])
+    with Frozen() as clock:
+        claims = Claims(monkeypatch)
+        claims.on_claim = functools.partial(clock.advance, PASS_SECONDS)
+        claims.note_unknown(TASK)
+        assert claims.claim(99) == ["z"]
 
 
 def test_while_jobs_are_ready_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
