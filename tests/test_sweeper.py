@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any, cast
 
@@ -92,6 +94,24 @@ def test_a_job_that_the_database_lets_nobody_move_keeps_no_other_from_being_take
     assert LiveJob.objects.get(pk=first.pk).state == State.RUNNING
     told = [each for each in caplog.records if each.message == "job cannot be swept"]
     assert [each.job_id for each in told] == [first.pk] * 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.vendor("sqlite")
+def test_a_database_that_cannot_be_written_is_no_matter_of_one_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Who swept believed that all was done, and each of hundreds waited as long as SQLite does.
+    lapsed(2)
+    worker_id = str(LiveJob.objects.values_list("worker_id", flat=True)[0])
+    with closing(sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA busy_timeout = 10")
+        for attempt in (swept, lambda: get_store().lose(worker_id, "killed")):
+            with pytest.raises(OperationalError, match="locked"):
+                attempt()
+    assert not caplog.records
+    assert len(swept().reclaimed) == 2
 
 
 def test_each_lost_job_is_one_line_in_the_log_with_its_worker_and_attempt(

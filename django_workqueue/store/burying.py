@@ -7,6 +7,7 @@ restates all that made the row a candidate, so a row that changed in between is 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -25,6 +26,9 @@ logger = logging.getLogger("django_workqueue.store")
 
 SWEEP_BATCH: Final = 500
 
+NIL: Final = uuid.UUID(int=0)
+"""An id that no job has."""
+
 
 class Burying(Ordering, Settling):
     """What is shared by all that take a job from its row."""
@@ -38,6 +42,13 @@ class Burying(Ordering, Settling):
         jobs = list(jobs)
         free = self.unlocked([job.pk for job in jobs])
         return [job for job in jobs if job.pk in free]
+
+    def prove_writable(self) -> None:
+        """Change no live row, in a statement that waits for, and fails by, all that a change does.
+
+        A stall of the database's writes lasts at least as long as this takes.
+        """
+        self.live().filter(pk=NIL).update(suspect=False)
 
     def _sweep(
         self, jobs: Iterable[LiveJob], move: Callable[[LiveJob], Swept | None]
@@ -54,6 +65,9 @@ class Burying(Ordering, Settling):
             except DatabaseError as error:
                 if self.connection.in_atomic_block or self.is_outage(error):
                     raise
+                # It may be the database that refuses, as SQLite does where another holds its lock:
+                # then this fails too, and no row is tried after it.
+                self.prove_writable()
                 logger.exception("job cannot be swept", extra={"job_id": job.pk, "task": job.task})
                 continue
             if moved is not None:

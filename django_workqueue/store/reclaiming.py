@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Final
 
 from django.db.models import F, Q, QuerySet
 
@@ -16,9 +14,6 @@ from .burying import SWEEP_BATCH, Burying, planned, swept
 from .core import transition
 from .records import Hold, Swept
 from .settling import UNHELD
-
-NIL: Final = uuid.UUID(int=0)
-"""An id that no job has."""
 
 
 class Reclaiming(Burying):
@@ -48,13 +43,6 @@ class Reclaiming(Burying):
         moment = from_database(row[0])
         assert moment is not None
         return moment, bool(row[1])
-
-    def prove_writable(self) -> None:
-        """Change no live row, in a statement that waits for, and fails by, all that a change does.
-
-        A stall of the database's writes lasts at least as long as this takes.
-        """
-        self.live().filter(pk=NIL).update(suspect=False)
 
     # Taking back
 
