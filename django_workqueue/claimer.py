@@ -25,7 +25,7 @@ PROBE_FACTOR: Final = 20.0
 """That many times as long as a look took, where there are many queues, but not for long."""
 MAX_PROBE_SECONDS: Final = 1.0
 PASS_SECONDS: Final = 0.1
-"""How long a pass that found some goes on: meanwhile nothing is settled, and no stop is heard."""
+"""How long a pass goes on once it found some: nothing is settled in it, and no stop is heard."""
 UNHOLD_SECONDS: Final = 10.0
 UNKNOWN_SECONDS: Final = 60.0
 
@@ -132,10 +132,10 @@ class Claimer:
     def _pass(self, room: Room, take: Take) -> Claimed:
         self._kinds.begin()
         count, full, cut = 0, True, False
-        ends = clock.monotonic() + PASS_SECONDS
+        # Counted from when it found some: before that, the next would do no better.
+        ends = math.inf
         for name in self._in_order(self._ready):
-            # Not before it found some: the next would do no better, and never come to the rest.
-            cut = count > 0 and clock.monotonic() >= ends
+            cut = clock.monotonic() >= ends
             if cut:
                 break
             kinds = self._kinds.of(name)
@@ -149,6 +149,7 @@ class Claimer:
                     self._kinds.note(name, jobs)
                     take(jobs)
                     self._last_queue = name
+                    ends = min(ends, clock.monotonic() + PASS_SECONDS)
                 room = room.less(jobs)
                 count += len(jobs)
                 full = full and len(jobs) == limit
@@ -182,7 +183,8 @@ class Claimer:
 
     def _in_order(self, ready: Sequence[str]) -> list[str]:
         if self._queues is not None:
-            return [name for name in self._queues if name in ready]
+            names = set(ready)
+            return [name for name in self._queues if name in names]
         # All queues, beginning behind the one served last.
         return [name for name in ready if name > self._last_queue] + [
             name for name in ready if name <= self._last_queue

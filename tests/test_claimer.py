@@ -174,32 +174,32 @@ def test_a_pass_over_many_queues_ends_in_time_to_settle_and_the_next_goes_on_beh
     listed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Seen on MariaDB: 1,000 queues with a job each kept a worker from settling for 3 seconds.
-    names = [f"{number:02}" for number in range(20)]
+    names = [f"{number:02}" for number in range(24)]
     get_store().insert([new_job(queue_name=name) for name in names])
     with Frozen() as clock:
         on_look = functools.partial(clock.advance, MAX_PROBE_SECONDS)
         claims = Claims(monkeypatch, tuple(names) if listed else None, on_look)
-        claims.on_claim = functools.partial(clock.advance, PASS_SECONDS / 5)
-        assert [claims.claim(99) for _ in range(4)] == [
-            names[:5],
-            names[5:10],
-            names[10:15],
-            names[15:],
-        ]
+        # So that the fifth after the first that found some is the last.
+        claims.on_claim = functools.partial(clock.advance, PASS_SECONDS / 4.5)
+        taken = [claims.claim(99) for _ in range(4)]
+        assert taken == [names[:6], names[6:12], names[12:18], names[18:]]
         # Of queues in an order, those that were emptied would be tried first again.
         assert claims.looks == (4 if listed else 1)
         assert claims.claim(99) == []
 
 
-def test_a_pass_that_finds_nothing_goes_over_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Or the jobs of those behind would never be come to.
-    enqueue(lambda: None, queue_name="z")
+def test_a_pass_that_finds_nothing_goes_on_and_has_its_time_where_it_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Or the jobs of those behind would never be come to, or one queue in each pass.
+    for name in ("y", "z"):
+        enqueue(lambda: None, queue_name=name)
     get_store().insert([new_job(queue_name=f"{number:02}") for number in range(20)])
     with Frozen() as clock:
         claims = Claims(monkeypatch)
-        claims.on_claim = functools.partial(clock.advance, PASS_SECONDS)
+        claims.on_claim = functools.partial(clock.advance, 0.9 * PASS_SECONDS)
         claims.note_unknown(TASK)
-        assert claims.claim(99) == ["z"]
+        assert claims.claim(99) == ["y", "z"]
 
 
 def test_while_jobs_are_ready_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
